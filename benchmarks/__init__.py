@@ -1,0 +1,1 @@
+"""What jobq reaches, measured the same way everywhere: `python -m benchmarks NAME [--json] [--dsn DSN]`."""

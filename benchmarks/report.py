@@ -1,0 +1,84 @@
+"""A benchmark's report: figures with their median and spread, and what they were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from statistics import median
+
+import asyncpg
+import msgspec
+
+_NOTED_SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size", "wal_level")
+
+
+class Figure(msgspec.Struct):
+    """One figure over all runs."""
+
+    median: float
+    lowest: float
+    highest: float
+    runs: list[float]
+
+
+class Report(msgspec.Struct):
+    """What a benchmark found. *void* says why the figures do not count, or is empty."""
+
+    benchmark: str
+    figures: dict[str, float]
+    spread: dict[str, Figure]
+    parameters: dict[str, object]
+    machine: dict[str, object]
+    versions: dict[str, str]
+    server_settings: dict[str, str]
+    void: str = ""
+
+
+def figure(runs: Sequence[float]) -> Figure:
+    """Sum up the same figure of several runs."""
+    return Figure(round(median(runs), 1), round(min(runs), 1), round(max(runs), 1), [round(run, 1) for run in runs])
+
+
+async def make_report(
+    conn: asyncpg.Connection[asyncpg.Record],
+    benchmark: str,
+    runs: dict[str, list[float]],
+    parameters: dict[str, object],
+    void: str,
+) -> Report:
+    """Put the figures of all *runs* together with the machine and the server that they come from."""
+    spread = {name: figure(values) for name, values in runs.items()}
+    server = await conn.fetchval("show server_version")
+    return Report(
+        benchmark=benchmark,
+        figures={name: one.median for name, one in spread.items()},
+        spread=spread,
+        parameters=parameters,
+        machine={
+            "cpus": os.cpu_count(),
+            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        versions={
+            "python": platform.python_version(),
+            "postgresql": server,
+            **{name: version(name) for name in ("jobq", "asyncpg", "uvloop", "msgspec")},
+        },
+        server_settings={name: await conn.fetchval(f"show {name}") for name in _NOTED_SETTINGS},
+        void=void,
+    )
+
+
+def summary(report: Report) -> str:
+    """Return the report for a person."""
+    lines = [f"{report.benchmark}, {len(next(iter(report.spread.values())).runs)} runs, median (lowest to highest)"]
+    lines += [
+        f"  {name:<24} {one.median:>12,.1f}   ({one.lowest:,.1f} to {one.highest:,.1f})"
+        for name, one in report.spread.items()
+    ]
+    lines.append(f"  on {report.machine['cpus']} CPUs, PostgreSQL {report.versions['postgresql']}, {report.parameters}")
+    if report.void:
+        lines.append(f"VOID: {report.void}")
+    return "\n".join(lines)

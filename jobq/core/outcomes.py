@@ -1,0 +1,184 @@
+"""How an attempt ended, and what becomes of its job: the one rule that every attempt goes through.
+
+`judge` gets everything it needs, chance included, and touches nothing. The executor says how the
+attempt ended, the settler writes the outcome.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import assert_never
+
+import msgspec
+
+from jobq.core.failure import Failure, describe, leaves, plain
+from jobq.core.job import ClaimedJob
+from jobq.core.retry import Backoff, asked_delay_s
+from jobq.errors import PayloadError, Permanent, RetryAfter
+
+
+class Snooze(msgspec.Struct, frozen=True):
+    """A handler's answer: not now, come back after *delay* (seconds or `timedelta`, at most 30 days).
+
+    It uses no attempt. An unusable delay is replaced by the kind's first backoff and logged.
+    """
+
+    delay: float | timedelta
+
+
+# -- how an attempt ended ----------------------------------------------------------------------------
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """The handler returned *answer*: `Snooze`, or anything else, which means done."""
+
+    answer: object
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The handler raised *error*, of any kind, `SystemExit` and its like included."""
+
+    error: BaseException
+
+
+class TimedOut(msgspec.Struct, frozen=True):
+    """The attempt was cancelled because it ran longer than its kind's time-out."""
+
+    after_s: float
+
+
+class Unfit(msgspec.Struct, frozen=True):
+    """The payload does not fit the handler's signature; the handler was not called."""
+
+    error: PayloadError
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """The worker took the attempt back (drain) before it came to an end of its own."""
+
+
+class UsedUp(msgspec.Struct, frozen=True):
+    """The claim found all attempts used already; the handler was not called."""
+
+
+Ended = Returned | Raised | TimedOut | Unfit | Interrupted | UsedUp
+
+
+# -- what becomes of the job -------------------------------------------------------------------------
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The job is finished."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """The attempt failed; the job waits *delay_s* seconds and is tried again.
+
+    *note* says what is odd about the delay, or is empty.
+    """
+
+    failure: Failure
+    delay_s: float
+    note: str = ""
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """The job failed for good. *started* is false when the handler was never called for this claim."""
+
+    failure: Failure
+    reason: str
+    started: bool = True
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The attempt is given back and the job waits *delay_s* seconds: a drain (0) or a `Snooze`."""
+
+    delay_s: float = 0.0
+    note: str = ""
+
+
+Outcome = Done | Retry | Dead | Released
+
+PERMANENT = "permanent failure"
+USED_UP = "attempts used up"
+UNFIT = "payload does not fit the handler"
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """What a kind's registration says about failures."""
+
+    max_attempts: int = 10
+    retry_on: tuple[type[BaseException], ...] = (Exception,)
+    backoff: Backoff = Backoff()
+
+
+def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) -> Outcome:
+    """Say what becomes of *job* after its attempt *ended*. Touches nothing.
+
+    *draw* is a uniform random number in [0, 1) for the jitter.
+    """
+    match ended:
+        case Returned(Snooze(delay)):
+            return _snooze(delay, policy, draw)
+        case Returned():
+            return Done()
+        case Interrupted():
+            return Released()
+        case Unfit(error):
+            return Dead(describe(error), UNFIT, started=False)
+        case UsedUp():
+            return Dead(plain(f"{attempts_allowed(job, policy)} attempts were used before this claim"), USED_UP, False)
+        case TimedOut(after_s):
+            return _fail(job, plain(f"timed out after {after_s:g} s", type="TimeoutError"), policy, draw)
+        case Raised(error):
+            failure = describe(error)
+            if is_permanent(error, policy.retry_on):
+                return Dead(failure, PERMANENT)
+            return _fail(job, failure, policy, draw, error)
+        case _:
+            assert_never(ended)
+
+
+def attempts_allowed(job: ClaimedJob, policy: RetryPolicy) -> int:
+    """Return how often *job* may start: its own limit if it has one, else its kind's."""
+    return policy.max_attempts if job.max_attempts is None else job.max_attempts
+
+
+def is_permanent(error: BaseException, retry_on: tuple[type[BaseException], ...]) -> bool:
+    """Say whether *error* must not be retried. A group is judged by its leaves: one decides for all.
+
+    `Permanent` is, `RetryAfter` is not, an `Exception` is unless listed in *retry_on*. What is not an
+    `Exception` (`SystemExit`, a stray `CancelledError`) says nothing about the job, so it is retried.
+    """
+    return any(_leaf_is_permanent(leaf, retry_on) for leaf in leaves(error))
+
+
+def _leaf_is_permanent(leaf: BaseException, retry_on: tuple[type[BaseException], ...]) -> bool:
+    if isinstance(leaf, Permanent):
+        return True
+    if isinstance(leaf, RetryAfter) or not isinstance(leaf, Exception):
+        return False
+    return not isinstance(leaf, retry_on)
+
+
+def _fail(
+    job: ClaimedJob, failure: Failure, policy: RetryPolicy, draw: float, error: BaseException | None = None
+) -> Outcome:
+    if job.attempt >= attempts_allowed(job, policy):
+        return Dead(failure, USED_UP)
+    delay_s = policy.backoff.delay_s(job.attempt, draw=draw)
+    asked = [leaf.delay for leaf in leaves(error) if isinstance(leaf, RetryAfter)] if error is not None else []
+    if not asked:
+        return Retry(failure, delay_s)
+    usable = [seconds for seconds in map(asked_delay_s, asked) if seconds is not None]
+    if not usable:
+        return Retry(failure, delay_s, f"RetryAfter asked for {asked[0]!r:.80}, which is no delay: used the backoff")
+    return Retry(failure, max(usable))
+
+
+def _snooze(delay: object, policy: RetryPolicy, draw: float) -> Released:
+    seconds = asked_delay_s(delay)
+    if seconds is None:
+        seconds = policy.backoff.delay_s(1, draw=draw)
+        return Released(seconds, f"Snooze asked for {delay!r:.80}, which is no delay: used the first backoff")
+    return Released(seconds)

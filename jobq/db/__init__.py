@@ -1,0 +1,1 @@
+"""The only room that speaks to PostgreSQL: statements, migrations, connections. One statement a file in `sql/`."""

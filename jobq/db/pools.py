@@ -1,0 +1,59 @@
+"""The pool for enqueues without a connection and for handlers' transactions: opened at first use, never at import.
+
+A pool belongs to the process and the event loop that opened it. In another loop a new one is opened; after a
+fork the child forgets its parent's without touching the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import asyncpg
+
+from jobq.db.connect import CONNECT_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from asyncpg import Pool, Record
+
+MAX_SIZE = 10
+
+
+class Pools:
+    """One pool an event loop, for one DSN. *dsn* is asked when a pool is opened."""
+
+    def __init__(self, dsn: Callable[[], str]) -> None:
+        self._dsn = dsn
+        self._pid = os.getpid()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool[Record]] = WeakKeyDictionary()
+        self._inherited: list[object] = []
+
+    async def get(self) -> Pool[Record]:
+        """Return this loop's pool, opened if need be. Raises `ConfigurationError` without a DSN."""
+        if self._pid != os.getpid():
+            # Kept, not dropped: a collected pool would close sockets that the parent still uses.
+            self._inherited.append(self._by_loop)
+            self._by_loop = WeakKeyDictionary()
+            self._pid = os.getpid()
+        loop = asyncio.get_running_loop()
+        pool = self._by_loop.get(loop)
+        if pool is None:
+            # Without a minimum nothing is connected here, so this does not suspend and cannot run twice at once.
+            pool = await asyncpg.create_pool(
+                self._dsn(),
+                min_size=0,
+                max_size=MAX_SIZE,
+                timeout=CONNECT_TIMEOUT_S,
+                server_settings={"application_name": "jobq handlers"},
+            )
+            self._by_loop[loop] = pool
+        return pool
+
+    async def close(self) -> None:
+        """Close this loop's pool, once its connections are back."""
+        pool = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if pool is not None and self._pid == os.getpid():
+            await pool.close()

@@ -1,0 +1,127 @@
+"""What people and tools ask: reads only, never a lock, never a decision about a running attempt.
+
+Optional filters are joined from the fragments below, one a field; values always go as parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobq.core.job import JobId
+from jobq.db.connect import driver_errors
+from jobq.db.statements import load_statements
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from jobq.db.connect import AnyConnection
+
+
+class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters are meant; every stated field must match. `older_than_s` counts from their death."""
+
+    ids: tuple[JobId, ...] | None = None
+    kind: str | None = None
+    queue: str | None = None
+    fingerprint: str | None = None
+    older_than_s: float | None = None
+    younger_than_s: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is stated, so that every dead letter is meant."""
+        return all(getattr(self, field) is None for field in self.__struct_fields__)
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter as it is listed. Times are the database's."""
+
+    id: JobId
+    kind: str
+    queue: str
+    reason: str
+    error_type: str
+    error_message: str
+    fingerprint: str
+    attempt: int
+    crashes: int
+    redrives: int
+    first_failed_at: datetime
+    died_at: datetime
+
+
+class DeadLetterDetail(DeadLetter, frozen=True):
+    """A dead letter whole. *payload*, *errors* and *headers* are JSON text; *errors* is oldest first."""
+
+    priority: int
+    max_attempts: int | None
+    fence: int
+    enqueued_at: datetime
+    run_at: datetime
+    claimed_at: datetime | None
+    idempotency_key: str | None
+    payload: str
+    errors: str
+    headers: str | None
+
+
+_DEAD_FRAGMENTS = {
+    "ids": "d.id = any({})",
+    "kind": "d.kind = {}",
+    "queue": "d.queue = {}",
+    "fingerprint": "d.fingerprint = {}",
+    "older_than_s": "d.died_at <= now() - {}::float8 * interval '1 second'",
+    "younger_than_s": "d.died_at > now() - {}::float8 * interval '1 second'",
+}
+
+
+class Reports:
+    """The questions that can be asked of one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self._sql = load_statements(schema)
+
+    async def list_dead(self, conn: AnyConnection, wanted: DeadFilter, *, limit: int) -> list[DeadLetter]:
+        """Return the newest dead letters first, at most *limit*."""
+        rows = await self._dead("list_dead", conn, wanted, [limit])
+        return [DeadLetter(*row) for row in rows]
+
+    async def count_dead(self, conn: AnyConnection, wanted: DeadFilter) -> tuple[int, JobId]:
+        """Return how many dead letters match, and the highest id among them (0 if none)."""
+        rows = await self._dead("count_dead", conn, wanted, [])
+        return rows[0][0], rows[0][1]
+
+    async def page_dead_ids(
+        self, conn: AnyConnection, wanted: DeadFilter, *, after: JobId, upto: JobId, limit: int
+    ) -> list[JobId]:
+        """Return up to *limit* ids of matching dead letters with after < id <= upto, ascending."""
+        rows = await self._dead("page_dead_ids", conn, wanted, [after, upto, limit])
+        return [row[0] for row in rows]
+
+    async def show_dead(self, conn: AnyConnection, job_id: JobId) -> DeadLetterDetail | None:
+        """Return one dead letter whole, or None if there is none with this id."""
+        with driver_errors():
+            row = await conn.fetchrow(self._sql["show_dead"], job_id)
+        return None if row is None else DeadLetterDetail(*row)
+
+    async def has_ready(self, conn: AnyConnection, queues: Sequence[str], kinds: Sequence[str]) -> bool:
+        """Say whether any job of these queues and kinds is ready now."""
+        with driver_errors():
+            ready: bool = await conn.fetchval(self._sql["has_ready"], queues, kinds)
+        return ready
+
+    async def _dead(self, name: str, conn: AnyConnection, wanted: DeadFilter, first: list[object]) -> list[Record]:
+        values = list(first)
+        conditions = []
+        for field, fragment in _DEAD_FRAGMENTS.items():
+            value = getattr(wanted, field)
+            if value is not None:
+                values.append(value)
+                conditions.append(fragment.format(f"${len(values)}"))
+        text = self._sql[name].replace("/* filter */", "".join(f" and {condition}" for condition in conditions))
+        with driver_errors():
+            return await conn.fetch(text, *values)

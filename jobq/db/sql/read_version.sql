@@ -1,0 +1,2 @@
+-- read_version: no change of state
+select coalesce(max(m.version), 0) from @schema@.migration m

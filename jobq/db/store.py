@@ -1,0 +1,210 @@
+"""Every change of a job, one method a statement. The state table in `core/states.py` names them all.
+
+A method runs its statement on the connection that it is given and says what came back; when to call it,
+on which connection and what to do about an error is the caller's business. Inside the caller's own
+transaction nothing but the statement is sent: no `SET`, no codec, no savepoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobq.core.job import ClaimedJob, Enqueued, JobId, JobRow, WorkerId
+from jobq.db.connect import driver_errors
+from jobq.db.statements import load_statements
+
+if TYPE_CHECKING:
+    from jobq.db.connect import AnyConnection
+
+
+class Owned(msgspec.Struct, frozen=True):
+    """The proof, beside the worker's id, that an attempt still owns its job."""
+
+    id: JobId
+    fence: int
+
+
+class Sleeper(msgspec.Struct, frozen=True):
+    """One claim loop that asks to be notified."""
+
+    queue: str
+    worker_id: WorkerId
+    loop: str
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """What became of one dead letter that was asked to be redriven.
+
+    *owner_id* differs from *id* when a newer job holds its idempotency key: then it was left as it is.
+    """
+
+    id: JobId
+    owner_id: JobId
+    queue: str
+
+
+class Store:
+    """The statements of one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self._sql = load_statements(schema)
+
+    # -- enqueue -------------------------------------------------------------------------------------
+
+    async def enqueue_job(self, conn: AnyConnection, job: JobRow, *, answers_for_s: float, notify: bool) -> Enqueued:
+        """Add one job, or find the one that already answers for its idempotency key."""
+        with driver_errors():
+            row = await conn.fetchrow(
+                self._sql["enqueue_job"],
+                job.kind,
+                job.payload,
+                job.queue,
+                job.run_at,
+                job.delay_s,
+                job.priority,
+                job.idempotency_key,
+                answers_for_s,
+                job.max_attempts,
+                notify,
+            )
+        assert row is not None
+        return Enqueued(row[0], row[1])
+
+    async def draw_ids(self, conn: AnyConnection, count: int) -> list[JobId]:
+        """Draw *count* ids in ascending order."""
+        with driver_errors():
+            return sorted(await conn.fetchval(self._sql["draw_ids"], count))
+
+    async def take_keys(
+        self, conn: AnyConnection, ids: Sequence[JobId], kinds: Sequence[str], keys: Sequence[str], answers_for_s: float
+    ) -> dict[JobId, JobId]:
+        """Take idempotency keys, sorted by (kind, key), for new jobs. Returns who owns each job's key."""
+        with driver_errors():
+            rows = await conn.fetch(self._sql["take_keys"], ids, kinds, keys, answers_for_s)
+        return {row[0]: row[1] for row in rows}
+
+    async def insert_jobs(self, conn: AnyConnection, ids: Sequence[JobId], jobs: Sequence[JobRow]) -> None:
+        """Add many jobs under ids that were drawn for them."""
+        with driver_errors():
+            await conn.execute(
+                self._sql["insert_jobs"],
+                ids,
+                [job.kind for job in jobs],
+                [job.payload for job in jobs],
+                [job.queue for job in jobs],
+                [job.run_at for job in jobs],
+                [job.delay_s for job in jobs],
+                [job.priority for job in jobs],
+                [job.idempotency_key for job in jobs],
+                [job.max_attempts for job in jobs],
+            )
+
+    async def notify_sleepers(self, conn: AnyConnection, queues: Sequence[str]) -> None:
+        """Wake the claim loops that sleep on one of *queues*, at commit."""
+        with driver_errors():
+            await conn.execute(self._sql["notify_sleepers"], queues)
+
+    # -- a worker's hot path -------------------------------------------------------------------------
+
+    async def claim_jobs(
+        self, conn: AnyConnection, *, queue: str, kinds: Sequence[str], limit: int, worker_id: WorkerId, lease_s: float
+    ) -> list[ClaimedJob]:
+        """Claim up to *limit* ready jobs, in the order in which they should start."""
+        with driver_errors():
+            rows = await conn.fetch(self._sql["claim_jobs"], queue, kinds, limit, worker_id, lease_s)
+        jobs = [ClaimedJob(*row) for row in rows]
+        jobs.sort(key=lambda job: (job.priority, job.run_at, job.id))
+        return jobs
+
+    async def settle_done(
+        self, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], run_ms: Sequence[int]
+    ) -> set[JobId]:
+        """Finish jobs. Returns those that matched; the others are lost leases."""
+        return await self._settle("settle_done", conn, worker_id, owned, run_ms)
+
+    async def settle_retry(
+        self,
+        conn: AnyConnection,
+        worker_id: WorkerId,
+        owned: Sequence[Owned],
+        delays_s: Sequence[float],
+        errors: Sequence[str],
+    ) -> set[JobId]:
+        """Let failed jobs wait for their next attempt. Returns those that matched."""
+        return await self._settle("settle_retry", conn, worker_id, owned, delays_s, errors)
+
+    async def settle_released(
+        self, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], delays_s: Sequence[float]
+    ) -> set[JobId]:
+        """Hand jobs back with their attempt. Returns those that matched."""
+        return await self._settle("settle_released", conn, worker_id, owned, delays_s)
+
+    async def settle_dead(
+        self,
+        conn: AnyConnection,
+        worker_id: WorkerId,
+        owned: Sequence[Owned],
+        started: Sequence[bool],
+        reasons: Sequence[str],
+        errors: Sequence[str],
+    ) -> set[JobId]:
+        """Make jobs dead letters. Returns those that matched."""
+        return await self._settle("settle_dead", conn, worker_id, owned, started, reasons, errors)
+
+    async def _settle(
+        self, name: str, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], *columns: Sequence[object]
+    ) -> set[JobId]:
+        ids = [proof.id for proof in owned]
+        fences = [proof.fence for proof in owned]
+        with driver_errors():
+            rows = await conn.fetch(self._sql[name], ids, fences, worker_id, *columns)
+        return {row[0] for row in rows}
+
+    async def fall_asleep(self, conn: AnyConnection, sleeper: Sleeper, for_s: float) -> None:
+        """Ask enqueues into the sleeper's queue to notify, for *for_s* seconds."""
+        with driver_errors():
+            await conn.execute(self._sql["fall_asleep"], sleeper.queue, sleeper.worker_id, sleeper.loop, for_s)
+
+    async def wake_up(self, conn: AnyConnection, sleeper: Sleeper) -> None:
+        """Ask no longer."""
+        with driver_errors():
+            await conn.execute(self._sql["wake_up"], sleeper.queue, sleeper.worker_id, sleeper.loop)
+
+    # -- dead letters --------------------------------------------------------------------------------
+
+    async def redrive_jobs(self, conn: AnyConnection, ids: Sequence[JobId]) -> list[Redriven]:
+        """Make dead letters ready again, except where a newer job holds the idempotency key."""
+        with driver_errors():
+            rows = await conn.fetch(self._sql["redrive_jobs"], ids)
+        return sorted((Redriven(*row) for row in rows), key=lambda one: one.id)
+
+    async def delete_dead_letters(self, conn: AnyConnection, ids: Sequence[JobId]) -> list[JobId]:
+        """Drop dead letters for good. Returns those that were there."""
+        with driver_errors():
+            rows = await conn.fetch(self._sql["delete_dead_letters"], ids)
+        return sorted(row[0] for row in rows)
+
+    # -- retention -----------------------------------------------------------------------------------
+
+    async def empty_oldest_slot(self, conn: AnyConnection) -> int | None:
+        """Give back the oldest slot of history. Returns its bytes, or None if it had to be left alone."""
+        with driver_errors():
+            size: int | None = await conn.fetchval(self._sql["empty_oldest_slot"])
+        return size
+
+    async def purge_keys(self, conn: AnyConnection, after: datetime, limit: int) -> tuple[int, datetime | None]:
+        """Forget lapsed idempotency keys, one page. Returns how many were looked at, and where to go on."""
+        with driver_errors():
+            row = await conn.fetchrow(self._sql["purge_keys"], after, limit)
+        assert row is not None
+        return row[0], row[1]
+
+    async def purge_sleepers(self, conn: AnyConnection) -> None:
+        """Forget claim loops that have been gone for an hour."""
+        with driver_errors():
+            await conn.execute(self._sql["purge_sleepers"])

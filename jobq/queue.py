@@ -1,0 +1,328 @@
+"""`Queue`: register handlers, enqueue jobs, redrive dead letters. Creating one opens nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Self, cast
+
+from jobq.core.enqueue import answer_seconds, make_row
+from jobq.core.job import DEFAULT_QUEUE, Enqueued, JobId, NewJob
+from jobq.core.names import kind_fault, queue_fault, schema_fault, shown
+from jobq.core.payload import encode
+from jobq.core.retry import Backoff
+from jobq.db.pools import Pools
+from jobq.db.reports import DeadFilter
+from jobq.db.store import Store
+from jobq.dead_letters import DeadLetters, RedriveReport
+from jobq.errors import (
+    ConfigurationError,
+    EnqueueError,
+    HandlerError,
+)
+from jobq.handle import Resources
+from jobq.producer import add_jobs, check_connection, warn_if_large
+from jobq.registration import Handler, Middleware, TaskDecorator, make_handler
+from jobq.settings import DEFAULT_SCHEMA, find_dsn
+
+if TYPE_CHECKING:
+    from asyncpg import Pool, Record
+
+    from jobq.db.connect import AnyConnection
+
+Lifespan = Callable[[], AsyncIterator[object]]
+
+
+class Queue:
+    """The jobs of one schema in one database, and the handlers of this process.
+
+    *dsn* is looked for in `JOBQ_DSN` and `DATABASE_URL` when it is first needed. *queues* sets the concurrency of
+    single queues (jobs at once in each worker, 100 if not stated). With *strict*, every handler has to say what a
+    duplicate run does. Raises `ConfigurationError` for names and numbers that cannot be.
+
+        queue = Queue(queues={"mail": 20})
+
+        @queue.task(kind="send_receipt", queue="mail")
+        async def send_receipt(order_id: int) -> None: ...
+    """
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        queues: Mapping[str, int] | None = None,
+        strict: bool = False,
+    ) -> None:
+        if fault := schema_fault(schema):
+            raise ConfigurationError(fault)
+        for name in queues or {}:
+            if fault := queue_fault(name):
+                raise ConfigurationError(fault)
+        self.schema = schema
+        self.slots = dict(queues or {})
+        self.strict = strict
+        self.handlers: dict[str, Handler[..., object]] = {}
+        self.middlewares: list[Middleware] = []
+        self._dsn = dsn
+        self._lifespan: Lifespan | None = None
+        self._store = Store(schema)
+        self._pools = Pools(lambda: self.dsn)
+
+    @property
+    def dsn(self) -> str:
+        """The DSN in use. Raises `ConfigurationError` if none is given, here or in the environment."""
+        return find_dsn(self._dsn, os.environ)
+
+    def use_dsn(self, dsn: str) -> None:
+        """Use *dsn* from now on: what `--dsn` and `--embedded` say goes before the code."""
+        self._dsn = find_dsn(dsn, os.environ)
+
+    # -- registration --------------------------------------------------------------------------------
+
+    def task(
+        self,
+        kind: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        max_attempts: int = 10,
+        retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+        backoff: Backoff | None = None,
+        timeout: float | timedelta = 300.0,
+        on_duplicate: str | None = None,
+    ) -> TaskDecorator:
+        """Register the decorated function, `async def` or `def` (run in a thread), as the handler of *kind*.
+
+        *max_attempts* counts all starts. An `Exception` outside *retry_on* is permanent: a dead letter at once.
+        *backoff* is the delay between attempts (base 2 s, cap 1 h, full jitter). *timeout*, in seconds, bounds each
+        run; a time-out is retried. *on_duplicate* says, for people, what a second run does.
+
+        Raises `HandlerError` for a kind that is taken, for options out of range, and for a signature that cannot be
+        filled from JSON.
+        """
+
+        def register(function: Callable[..., object]) -> Handler[..., object]:
+            handler = make_handler(
+                function,
+                kind=kind,
+                queue=queue,
+                max_attempts=max_attempts,
+                retry_on=retry_on,
+                backoff=backoff or Backoff(),
+                timeout=timeout,
+                on_duplicate=on_duplicate,
+            )
+            if earlier := self.handlers.get(kind):
+                raise HandlerError(
+                    f"kind {kind!r} is registered twice: by {earlier.signature.function} and by"
+                    f" {handler.signature.function}; give one of them another kind"
+                )
+            if self.strict and on_duplicate is None:
+                raise HandlerError(
+                    f"kind {kind!r} does not say what a duplicate run does, and this queue is strict: add"
+                    " on_duplicate='...'; every job runs twice one day"
+                )
+            self.handlers[kind] = handler
+            return handler
+
+        return cast(TaskDecorator, register)
+
+    def lifespan(self, function: Lifespan) -> Lifespan:
+        """Register the async generator that opens what handlers need, and closes it after its `yield`.
+
+        It runs once in each worker, around all jobs, and yields one resource or a tuple of them; handlers get them
+        by type, `job.resource(httpx.AsyncClient)`. Context variables that it sets are seen by every job.
+
+            @queue.lifespan
+            async def resources():
+                async with httpx.AsyncClient() as client:
+                    yield client
+        """
+        if self._lifespan is not None:
+            raise HandlerError("lifespan is registered twice; open everything in one function and yield a tuple")
+        self._lifespan = function
+        return function
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Register `async def function(job, call_next)` around every handler; the first registered is outermost."""
+        self.middlewares.append(function)
+        return function
+
+    @asynccontextmanager
+    async def open_resources(self) -> AsyncIterator[Resources]:
+        """Run the lifespan: open the resources, and close them at the end."""
+        if self._lifespan is None:
+            yield Resources()
+            return
+        async with asynccontextmanager(self._lifespan)() as opened:
+            match opened:
+                case None:
+                    yield Resources()
+                case tuple() | list():
+                    yield Resources(opened)
+                case _:
+                    yield Resources([opened])
+
+    # -- enqueue -------------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        job: NewJob | str,
+        payload: Mapping[str, object] | None = None,
+        /,
+        *,
+        conn: AnyConnection | None = None,
+        autocommit: bool = False,
+        queue: str | None = None,
+        run_at: datetime | timedelta | None = None,
+        priority: int | None = None,
+        idempotency_key: str | None = None,
+        idempotency_for: timedelta | float = 86_400.0,
+        max_attempts: int | None = None,
+        notify: bool = True,
+    ) -> Enqueued:
+        """Add a job: `handler.bind(...)`, or a kind's name with its payload.
+
+        With *conn*, an asyncpg connection inside a transaction, the job exists exactly if that transaction commits;
+        *autocommit* allows one outside. Without, it is committed at once on this queue's own pool.
+
+        *run_at* is a `datetime` with a time zone, or a `timedelta` from the database's now; in the past it means now.
+        *priority* is 0 (first) to 9. While *idempotency_key* answers (*idempotency_for*, a day by default, and in any
+        case while the job lives), another enqueue of the same kind and key adds nothing and returns that job.
+        *notify* false spares the wake-up of sleeping workers, for databases and transactions that refuse NOTIFY.
+
+        Raises `EnqueueError` (`PayloadError`, `UnknownKindError`, `NotInTransactionError`) before any SQL, so that
+        the caller's transaction stays usable; `DatabaseError` or `SchemaError` if PostgreSQL refuses.
+        """
+        new = self._new_job(job, payload).with_options(
+            queue=queue,
+            run_at=run_at,
+            priority=priority,
+            idempotency_key=idempotency_key,
+            max_attempts=max_attempts,
+        )
+        row = make_row(new, now=datetime.now(UTC))
+        answers_for_s = answer_seconds(idempotency_for)
+        warn_if_large([row])
+        if conn is not None:
+            check_connection(conn, autocommit)
+            return await self._store.enqueue_job(conn, row, answers_for_s=answers_for_s, notify=notify)
+        pool = await self._pools.get()
+        async with pool.acquire() as own:
+            return await self._store.enqueue_job(own, row, answers_for_s=answers_for_s, notify=notify)
+
+    async def enqueue_many(
+        self,
+        jobs: Iterable[NewJob],
+        /,
+        *,
+        conn: AnyConnection | None = None,
+        autocommit: bool = False,
+        queue: str | None = None,
+        run_at: datetime | timedelta | None = None,
+        priority: int | None = None,
+        idempotency_for: timedelta | float = 86_400.0,
+        max_attempts: int | None = None,
+        notify: bool = True,
+    ) -> list[Enqueued]:
+        """Add many jobs, all or none, and return what became of each, in the order given.
+
+        *queue*, *run_at*, *priority* and *max_attempts* hold for jobs that do not state their own with
+        `bind(...).with_options(...)`, where idempotency keys go too. The rest is as in `enqueue`; an `EnqueueError`
+        names the job's position.
+        """
+        now = datetime.now(UTC)
+        rows = []
+        for position, job in enumerate(jobs):
+            try:
+                new = self._new_job(job, None).with_options(
+                    queue=queue, run_at=run_at, priority=priority, max_attempts=max_attempts
+                )
+                rows.append(make_row(new, now=now))
+            except EnqueueError as error:
+                raise error.at(position) from None
+        answers_for_s = answer_seconds(idempotency_for)
+        warn_if_large(rows)
+        if conn is not None:
+            check_connection(conn, autocommit)
+            async with conn.transaction() if autocommit else nullcontext():
+                return await add_jobs(self._store, conn, rows, answers_for_s=answers_for_s, notify=notify)
+        pool = await self._pools.get()
+        async with pool.acquire() as own, own.transaction():
+            return await add_jobs(self._store, own, rows, answers_for_s=answers_for_s, notify=notify)
+
+    def job(self, kind: str, payload: Mapping[str, object] | None = None) -> NewJob:
+        """Return a job by its kind's name, for `enqueue_many`: what `bind` does where the handler is at hand.
+
+        Raises `PayloadError` as `bind` does; a kind that is not registered here has only its JSON checked, and needs a
+        queue stated.
+        """
+        if fault := kind_fault(kind):
+            raise EnqueueError(fault, field="kind", value=kind)
+        values = {} if payload is None else payload
+        handler = self.handlers.get(kind)
+        if handler is None:
+            return NewJob(kind=kind, payload=encode(values, kind=kind), home=None)
+        return NewJob(kind=kind, payload=handler.signature.encode(values), home=handler.queue)
+
+    def _new_job(self, job: object, payload: Mapping[str, object] | None) -> NewJob:
+        match job:
+            case NewJob() if payload is None:
+                return job
+            case NewJob():
+                message = "the payload is given twice: bind(...) holds it already; drop the second argument"
+                raise EnqueueError(message, field="payload", value=payload)
+            case str():
+                return self.job(job, payload)
+            case Handler():
+                message = f"{job.__name__} is the handler, not a job: enqueue {job.__name__}.bind(...)"
+                raise EnqueueError(message, field="job", value=job)
+            case _:
+                message = f"{shown(job)} is not a job: pass handler.bind(...), or a kind's name and its payload"
+                raise EnqueueError(message, field="job", value=job)
+
+    # -- dead letters --------------------------------------------------------------------------------
+
+    async def redrive(
+        self,
+        *ids: JobId | int,
+        kind: str | None = None,
+        queue: str | None = None,
+        fingerprint: str | None = None,
+        older_than: timedelta | None = None,
+        younger_than: timedelta | None = None,
+    ) -> RedriveReport:
+        """Make dead letters ready again, by id or by filter (all that is stated must match), on our own pool.
+
+        They keep their id and their errors and start at attempt 1. One whose idempotency key a newer job holds stays
+        and is reported in `held`. Ages count from the death. Raises `ConfigurationError` if nothing is stated.
+        """
+        wanted = DeadFilter(
+            ids=tuple(JobId(one) for one in ids) or None,
+            kind=kind,
+            queue=queue,
+            fingerprint=fingerprint,
+            older_than_s=None if older_than is None else older_than.total_seconds(),
+            younger_than_s=None if younger_than is None else younger_than.total_seconds(),
+        )
+        pool = await self._pools.get()
+        async with pool.acquire() as conn:
+            return await DeadLetters(self.schema).redrive(conn, wanted)
+
+    # -- connections ---------------------------------------------------------------------------------
+
+    async def pool(self) -> Pool[Record]:
+        """Return this event loop's own pool, opened at first use: for enqueues without `conn` and for handlers."""
+        return await self._pools.get()
+
+    async def close(self) -> None:
+        """Close this event loop's pool, if one was opened; the queue may be used again."""
+        await self._pools.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,79 @@
+"""Settings of a process: where they come from, their limits, and how they fit together. Checked before use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from jobq.errors import ConfigurationError
+
+DSN_VARIABLES = ("JOBQ_DSN", "DATABASE_URL")
+"""Where the DSN is looked for when none is given, in this order."""
+
+DEFAULT_SCHEMA = "jobq"
+DEFAULT_SLOTS = 100
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker behaves. All times are seconds.
+
+    *slots* states the concurrency of single queues, *default_slots* that of the others. A worker that is asked to
+    stop gives running jobs *grace_s*, cancels the rest, and gives their cleanup *cancel_grace_s*.
+    """
+
+    slots: Mapping[str, int] = msgspec.field(default_factory=dict)
+    default_slots: int = DEFAULT_SLOTS
+    poll_s: float = 1.0
+    busy_poll_s: float = 0.010
+    job_lease_s: float = 60.0
+    grace_s: float = 25.0
+    cancel_grace_s: float = 5.0
+    sweep_s: float = 0.1
+    statement_deadline_s: float = 10.0
+    start_limit_s: float = 60.0
+    upkeep_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for queue, slots in {**self.slots, "(default)": self.default_slots}.items():
+            if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= 10_000:
+                raise ConfigurationError(f"queue {queue!r} has concurrency {slots!r}: it must be 1 to 10,000")
+        for name in ("grace_s", "cancel_grace_s", "start_limit_s"):
+            if not getattr(self, name) >= 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}: it must be 0 or more seconds")
+        for name in ("poll_s", "busy_poll_s", "job_lease_s", "sweep_s", "statement_deadline_s", "upkeep_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}: it must be more than 0 seconds")
+        if self.statement_deadline_s * 2 > self.job_lease_s:
+            raise ConfigurationError(
+                f"statement_deadline_s {self.statement_deadline_s:g} is more than half of job_lease_s"
+                f" {self.job_lease_s:g}: a single late answer would cost the lease; lower the one or raise the other"
+            )
+
+    def slots_of(self, queue: str) -> int:
+        """Return how many jobs of *queue* one executor of this worker runs at once."""
+        return self.slots.get(queue, self.default_slots)
+
+
+def find_dsn(given: str | None, environment: Mapping[str, str]) -> str:
+    """Return the DSN: the *given* one, else `JOBQ_DSN`, else `DATABASE_URL`.
+
+    Raises `ConfigurationError` if there is none, or if it is not one that asyncpg understands. There is no
+    default: a missing environment file must not make a worker run on an empty database.
+    """
+    source, dsn = "the given DSN", given
+    for variable in DSN_VARIABLES:
+        if dsn is None and environment.get(variable):
+            source, dsn = variable, environment[variable]
+    if dsn is None:
+        raise ConfigurationError(
+            "no database: set JOBQ_DSN (or DATABASE_URL) to postgresql://user@host/database, pass --dsn,"
+            " or try it on an embedded server with --embedded"
+        )
+    scheme = dsn.partition("://")[0]
+    if scheme not in ("postgresql", "postgres"):
+        remedy = "drop the +driver part" if scheme.startswith(("postgresql+", "postgres+")) else "see libpq's URIs"
+        raise ConfigurationError(
+            f"{source} starts with {scheme[:40]!r}: a DSN looks like postgresql://user@host/database ({remedy})"
+        )
+    return dsn

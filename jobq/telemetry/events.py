@@ -1,0 +1,164 @@
+"""The closed list of things that happen in a worker. Logs are made from these, and from nothing else.
+
+An event carries ids and numbers, never a payload. Emitting one must not block and must not fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import msgspec
+
+
+class WorkerStarted(msgspec.Struct, frozen=True):
+    """The worker has checked the database and begins to claim. *slots* is by queue."""
+
+    worker_id: UUID
+    slots: dict[str, int]
+    kinds: list[str]
+
+
+class DuplicatesUnstated(msgspec.Struct, frozen=True):
+    """These kinds do not say what a duplicate run does (`on_duplicate=`)."""
+
+    kinds: list[str]
+
+
+class SchemaNewer(msgspec.Struct, frozen=True):
+    """The schema is newer than this code; it is compatible."""
+
+    message: str
+
+
+class DrainStarted(msgspec.Struct, frozen=True):
+    """The worker claims no more and waits for *running* jobs, at most *grace_s* seconds."""
+
+    running: int
+    grace_s: float
+
+
+class WorkerStopped(msgspec.Struct, frozen=True):
+    """The worker has ended. *finished* and *handed_back* count since the drain began."""
+
+    exit_code: int
+    finished: int
+    handed_back: int
+    unsettled: int
+
+
+class JobRetried(msgspec.Struct, frozen=True):
+    """An attempt failed; the job is tried again in *delay_s* seconds. *note* says what is odd, or is empty."""
+
+    id: int
+    kind: str
+    attempt: int
+    error_type: str
+    error_message: str
+    delay_s: float
+    note: str
+
+
+class JobDied(msgspec.Struct, frozen=True):
+    """A job became a dead letter."""
+
+    id: int
+    kind: str
+    attempt: int
+    reason: str
+    error_type: str
+    error_message: str
+
+
+class JobSnoozed(msgspec.Struct, frozen=True):
+    """A handler asked to come back in *delay_s* seconds, oddly (*note*)."""
+
+    id: int
+    kind: str
+    delay_s: float
+    note: str
+
+
+class LeaseLost(msgspec.Struct, frozen=True):
+    """An outcome matched no row: another attempt owns the job, or it is settled already. Nothing was written."""
+
+    id: int
+    kind: str
+    attempt: int
+
+
+class AttemptOverran(msgspec.Struct, frozen=True):
+    """A handler ignores its cancellation, or blocks a thread past its time-out, and runs on unowned."""
+
+    id: int
+    kind: str
+    ran_s: float
+    blocks_thread: bool
+
+
+class FailedAfterCompletion(msgspec.Struct, frozen=True):
+    """A handler raised after its `job.transaction()` had committed: the job is done all the same."""
+
+    id: int
+    kind: str
+    error_type: str
+    error_message: str
+
+
+class OutcomeNotStored(msgspec.Struct, frozen=True):
+    """PostgreSQL refuses an outcome as it is; *replaced* says whether a plain record went in its place."""
+
+    id: int
+    kind: str
+    error: str
+    replaced: bool
+
+
+class DatabaseAway(msgspec.Struct, frozen=True):
+    """A loop cannot reach the database, or not write to it. Said once an outage; it tries on."""
+
+    loop: str
+    error: str
+
+
+class DatabaseBack(msgspec.Struct, frozen=True):
+    """The loop works again, after *away_s* seconds."""
+
+    loop: str
+    away_s: float
+
+
+class LoopCrashed(msgspec.Struct, frozen=True):
+    """A loop raised what it did not expect: a bug. It is restarted, or the worker stops (*restarting* false)."""
+
+    loop: str
+    error_type: str
+    error_message: str
+    traceback: str
+    restarting: bool
+
+
+class HistoryLeftAlone(msgspec.Struct, frozen=True):
+    """The oldest slot of history holds rows that are too young to be dropped; it is kept for another round."""
+
+
+Event = (
+    WorkerStarted
+    | DuplicatesUnstated
+    | SchemaNewer
+    | DrainStarted
+    | WorkerStopped
+    | JobRetried
+    | JobDied
+    | JobSnoozed
+    | LeaseLost
+    | AttemptOverran
+    | FailedAfterCompletion
+    | OutcomeNotStored
+    | DatabaseAway
+    | DatabaseBack
+    | LoopCrashed
+    | HistoryLeftAlone
+)
+
+Emit = Callable[[Event], None]

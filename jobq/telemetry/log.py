@@ -1,0 +1,78 @@
+"""Events as log lines of the logger `jobq`: one sentence for a person, the event's fields in `extra`."""
+
+from __future__ import annotations
+
+import logging
+from typing import assert_never
+
+import msgspec
+
+from jobq.telemetry import events
+from jobq.telemetry.events import Event
+
+logger = logging.getLogger("jobq")
+
+
+def log_event(event: Event) -> None:
+    """Write *event* to the log."""
+    level, sentence = describe(event)
+    if logger.isEnabledFor(level):
+        logger.log(level, "%s", sentence, extra={"event": type(event).__name__, "fields": msgspec.to_builtins(event)})
+
+
+def describe(event: Event) -> tuple[int, str]:
+    """Return the level and the sentence of *event*."""
+    match event:
+        case events.WorkerStarted(worker_id, slots, kinds):
+            queues = ", ".join(f"{queue} ({count})" for queue, count in sorted(slots.items()))
+            return logging.INFO, f"worker {worker_id} started: queues {queues}; kinds {', '.join(sorted(kinds))}"
+        case events.DuplicatesUnstated(kinds):
+            return logging.WARNING, (
+                f"a job runs twice one day: say in on_duplicate= what that does for {', '.join(sorted(kinds))}"
+            )
+        case events.SchemaNewer(message):
+            return logging.WARNING, message
+        case events.DrainStarted(running, grace_s):
+            return logging.INFO, f"stopping: no more claims, {running} running jobs have {grace_s:g} s to finish"
+        case events.WorkerStopped(exit_code, finished, handed_back, unsettled):
+            left = f", {unsettled} left to their lease" if unsettled else ""
+            return logging.INFO, f"stopped: {finished} finished, {handed_back} handed back{left}; exit code {exit_code}"
+        case events.JobRetried(job_id, kind, attempt, error_type, message, delay_s, note):
+            return logging.WARNING, (
+                f"{kind} {job_id} failed at attempt {attempt}, next in {delay_s:.1f} s: {_short(error_type, message)}"
+                + (f" ({note})" if note else "")
+            )
+        case events.JobDied(job_id, kind, attempt, reason, error_type, message):
+            return logging.ERROR, (
+                f"{kind} {job_id} is a dead letter after {attempt} attempts, {reason}: {_short(error_type, message)}"
+            )
+        case events.JobSnoozed(job_id, kind, delay_s, note):
+            return logging.WARNING, f"{kind} {job_id} snoozed for {delay_s:.1f} s ({note})"
+        case events.LeaseLost(job_id, kind, attempt):
+            return logging.WARNING, f"{kind} {job_id} lost its lease at attempt {attempt}: nothing was written"
+        case events.AttemptOverran(job_id, kind, ran_s, blocks_thread):
+            what = "blocks its thread past its time-out" if blocks_thread else "ignores its cancellation"
+            return logging.ERROR, f"{kind} {job_id} {what}, {ran_s:.1f} s after its start"
+        case events.FailedAfterCompletion(job_id, kind, error_type, message):
+            return logging.ERROR, (
+                f"{kind} {job_id} raised after its transaction had completed it: {_short(error_type, message)}"
+            )
+        case events.OutcomeNotStored(job_id, kind, error, replaced):
+            what = "a plain record went in its place" if replaced else "the job is left to its lease"
+            return logging.ERROR, f"the outcome of {kind} {job_id} cannot be stored, {what}: {error}"
+        case events.DatabaseAway(loop, error):
+            return logging.WARNING, f"{loop}: {error}; trying on"
+        case events.DatabaseBack(loop, away_s):
+            return logging.INFO, f"{loop}: the database is back after {away_s:.1f} s"
+        case events.LoopCrashed(loop, error_type, message, traceback, restarting):
+            what = "restarting it" if restarting else "stopping the worker"
+            return logging.ERROR, f"{loop} crashed, {what}: {_short(error_type, message)}\n{traceback}"
+        case events.HistoryLeftAlone():
+            return logging.INFO, "history: the oldest slot holds young rows (was the slot length changed?): kept"
+        case _:
+            assert_never(event)
+
+
+def _short(error_type: str, message: str) -> str:
+    first_line = message.partition("\n")[0]
+    return f"{error_type}: {first_line[:200]}" if first_line else error_type

@@ -1,0 +1,268 @@
+"""Runs attempts: one asyncio task each, owned here from its start until its outcome is with the settler.
+
+A task a job and one shared sweep of deadlines cost a tenth of a task group and a time-out a job. Whatever a
+handler raises ends inside its task. An attempt that was cancelled counts as what it was cancelled for, even if
+the handler swallows the cancellation and returns: only it knows how far it came, and at least once is the promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
+from typing import cast
+
+import anyio
+
+from jobq.core.failure import describe
+from jobq.core.job import ClaimedJob, JobId
+from jobq.core.outcomes import (
+    Ended,
+    Interrupted,
+    Raised,
+    Released,
+    Returned,
+    Snooze,
+    TimedOut,
+    Unfit,
+    UsedUp,
+    attempts_allowed,
+    judge,
+)
+from jobq.errors import PayloadError
+from jobq.handle import Job, Scope
+from jobq.registration import Handler, Middleware
+from jobq.telemetry.events import AttemptOverran, Emit, FailedAfterCompletion
+from jobq.worker.settler import Settlement, Settler
+
+
+class Attempt:
+    """One running attempt. *interruption* is set when it is cancelled and says what it then counts as."""
+
+    __slots__ = (
+        "cancelled_at",
+        "claimed",
+        "deadline",
+        "entered",
+        "handler",
+        "interruption",
+        "job",
+        "overran",
+        "started",
+        "task",
+    )
+
+    def __init__(self, claimed: ClaimedJob, handler: Handler[..., object], job: Job) -> None:
+        self.claimed = claimed
+        self.handler = handler
+        self.job = job
+        self.started = time.monotonic()
+        self.deadline = self.started + handler.timeout_s
+        self.task: asyncio.Task[None] | None = None
+        self.interruption: TimedOut | Interrupted | None = None
+        self.cancelled_at = 0.0
+        self.entered = False
+        self.overran = False
+
+
+class Executor:
+    """The slots of one queue for handlers of one class: `async` on the event loop, `thread` for `def` handlers."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        slots: int,
+        handlers: Mapping[str, Handler[..., object]],
+        middleware: Sequence[Middleware],
+        scope: Scope,
+        context: Context,
+        settler: Settler,
+        cancel_grace_s: float,
+        emit: Emit,
+        on_blocked_thread: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.slots = slots
+        self.kinds = sorted(handlers)
+        self.finished = 0
+        self.handed_back = 0
+        self._handlers = handlers
+        self._middleware = tuple(middleware)
+        self._scope = scope
+        self._context = context
+        self._settler = settler
+        self._cancel_grace_s = cancel_grace_s
+        self._emit = emit
+        self._on_blocked_thread = on_blocked_thread
+        self._running: dict[JobId, Attempt] = {}
+        self._changed = asyncio.Event()
+        self._threads = ThreadPoolExecutor(slots, f"jobq-{name}") if name == "thread" else None
+
+    # -- slots ---------------------------------------------------------------------------------------
+
+    @property
+    def free(self) -> int:
+        """How many more attempts may start now."""
+        return self.slots - len(self._running)
+
+    @property
+    def running(self) -> int:
+        """How many attempts hold a slot."""
+        return len(self._running)
+
+    async def wait_free(self) -> None:
+        """Wait until at least one slot is free."""
+        while self.free < 1:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def wait_idle(self) -> None:
+        """Wait until no attempt holds a slot."""
+        while self._running:
+            self._changed.clear()
+            await self._changed.wait()
+
+    # -- starting ------------------------------------------------------------------------------------
+
+    def start(self, claimed: Sequence[ClaimedJob]) -> None:
+        """Start an attempt for each claimed job."""
+        loop = asyncio.get_running_loop()
+        for one in claimed:
+            attempt = Attempt(one, self._handlers[one.kind], Job(one, self._scope))
+            self._running[one.id] = attempt
+            attempt.task = loop.create_task(self._run(attempt), context=self._context.copy())
+
+    def hand_back(self, claimed: Sequence[ClaimedJob]) -> None:
+        """Release claimed jobs that were not started."""
+        self.handed_back += len(claimed)
+        for one in claimed:
+            self._settler.put(Settlement(one, Released(), 0))
+
+    async def _run(self, attempt: Attempt) -> None:
+        attempt.entered = True
+        ended: Ended
+        if attempt.interruption is not None:
+            ended = attempt.interruption
+        elif attempt.claimed.attempt > attempts_allowed(attempt.claimed, attempt.handler.policy):
+            ended = UsedUp()
+        else:
+            try:
+                parameters = attempt.handler.decode(attempt.claimed.payload)
+            except PayloadError as error:
+                ended = Unfit(error)
+            else:
+                try:
+                    ended = Returned(await self._call(attempt, parameters))
+                except BaseException as error:
+                    ended = Raised(error)
+        self._end(attempt, ended)
+
+    def _call(self, attempt: Attempt, parameters: dict[str, object]) -> Awaitable[object]:
+        handler, job = attempt.handler, attempt.job
+
+        def innermost() -> Awaitable[object]:
+            if self._threads is None:
+                return cast(Awaitable[object], handler.call(job, parameters))
+            return self._call_in_thread(self._threads, handler, job, parameters)
+
+        call = innermost
+        for middleware in reversed(self._middleware):
+            call = _wrapped(middleware, job, call)
+        return call()
+
+    async def _call_in_thread(
+        self, threads: ThreadPoolExecutor, handler: Handler[..., object], job: Job, parameters: dict[str, object]
+    ) -> object:
+        context = copy_context()
+
+        def run() -> Ended:
+            # No exception crosses: StopIteration cannot be set on a future, and SystemExit would end the loop.
+            try:
+                return Returned(context.run(handler.call, job, parameters))
+            except BaseException as error:
+                return Raised(error)
+
+        ended = await asyncio.get_running_loop().run_in_executor(threads, run)
+        if isinstance(ended, Raised):
+            raise ended.error
+        assert isinstance(ended, Returned)
+        return ended.answer
+
+    # -- ending --------------------------------------------------------------------------------------
+
+    def _end(self, attempt: Attempt, ended: Ended) -> None:
+        claimed = attempt.claimed
+        if self._running.get(claimed.id) is not attempt:
+            return  # It overran its cancellation and was settled without it.
+        if attempt.interruption is not None and not (isinstance(ended, Returned) and isinstance(ended.answer, Snooze)):
+            ended = attempt.interruption
+        run_ms = round((time.monotonic() - attempt.started) * 1000)
+        del self._running[claimed.id]
+        if attempt.job.completed:
+            self.finished += 1
+            if isinstance(ended, Raised):
+                failure = describe(ended.error)
+                self._emit(FailedAfterCompletion(claimed.id, claimed.kind, failure.type, failure.message))
+        else:
+            outcome = judge(claimed, ended, attempt.handler.policy, draw=random.random())
+            if isinstance(ended, Interrupted):
+                self.handed_back += 1
+            else:
+                self.finished += 1
+            self._settler.put(Settlement(claimed, outcome, run_ms))
+        self._changed.set()
+
+    # -- deadlines and stopping ----------------------------------------------------------------------
+
+    async def sweep(self, every_s: float) -> None:
+        """Cancel attempts past their deadline, and give up on those that ignore it, until cancelled."""
+        while True:
+            await anyio.sleep(every_s)
+            now = time.monotonic()
+            for attempt in list(self._running.values()):
+                if attempt.interruption is None:
+                    if now >= attempt.deadline:
+                        self._interrupt(attempt, TimedOut(attempt.handler.timeout_s), now)
+                elif now >= attempt.cancelled_at + self._cancel_grace_s:
+                    self._give_up(attempt)
+
+    def interrupt_all(self) -> None:
+        """Cancel every running attempt; they are released, attempt returned."""
+        now = time.monotonic()
+        for attempt in list(self._running.values()):
+            if attempt.interruption is None:
+                self._interrupt(attempt, Interrupted(), now)
+
+    def _interrupt(self, attempt: Attempt, what: TimedOut | Interrupted, now: float) -> None:
+        if self._threads is not None:
+            # A thread cannot be stopped: it keeps its slot and its lease, and the worker ends without it.
+            if isinstance(what, TimedOut) and not attempt.overran:
+                self._report_overrun(attempt)
+                self._on_blocked_thread()
+            return
+        attempt.interruption = what
+        attempt.cancelled_at = now
+        if attempt.entered:
+            # A task that is cancelled before its first step never runs at all, and would never end its attempt.
+            assert attempt.task is not None
+            attempt.task.cancel()
+
+    def _give_up(self, attempt: Attempt) -> None:
+        assert attempt.interruption is not None
+        self._report_overrun(attempt)
+        self._end(attempt, attempt.interruption)
+
+    def _report_overrun(self, attempt: Attempt) -> None:
+        attempt.overran = True
+        ran_s = time.monotonic() - attempt.started
+        self._emit(AttemptOverran(attempt.claimed.id, attempt.claimed.kind, ran_s, self._threads is not None))
+
+
+def _wrapped(
+    middleware: Middleware, job: Job, call_next: Callable[[], Awaitable[object]]
+) -> Callable[[], Awaitable[object]]:
+    return lambda: middleware(job, call_next)

@@ -1,0 +1,199 @@
+"""Writes outcomes, in batches: the next batch is what came in while the last one was being written.
+
+No timer, so a lone job is settled at once and a flood by the thousand. A batch is tried until the database has
+said of each job whether it matched; a success never turns into a failure because the database was away. One
+outcome that PostgreSQL refuses does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from jobq.core.failure import Failure, plain
+from jobq.core.job import ClaimedJob, JobId, WorkerId
+from jobq.core.outcomes import Dead, Done, Outcome, Released, Retry
+from jobq.db.connect import Link
+from jobq.db.store import Owned, Store
+from jobq.errors import ConflictError, DatabaseError, DatabaseUnavailableError
+from jobq.telemetry.events import Emit, JobDied, JobRetried, JobSnoozed, LeaseLost, OutcomeNotStored
+from jobq.worker.outage import Outage
+
+if TYPE_CHECKING:
+    from jobq.db.connect import AnyConnection
+
+MAX_BATCH = 1000
+"""Outcomes in one statement: a second's worth at most, so that locks are held for milliseconds."""
+
+MAX_BACKLOG = 4 * MAX_BATCH
+"""Unwritten outcomes above which the worker claims no more: work done twice if it died now."""
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """One outcome to write. *run_ms* is how long the handler ran."""
+
+    claimed: ClaimedJob
+    outcome: Outcome
+    run_ms: int
+
+
+class Settler:
+    """The one loop of a worker that writes outcomes."""
+
+    def __init__(self, *, store: Store, link: Link, worker_id: WorkerId, emit: Emit) -> None:
+        self._store = store
+        self._link = link
+        self._worker_id = worker_id
+        self._emit = emit
+        self._outage = Outage("settling", emit)
+        self._waiting: dict[type[Outcome], list[Settlement]] = {Done: [], Retry: [], Dead: [], Released: []}
+        self._backlog = 0
+        self._more = asyncio.Event()
+        self._less = asyncio.Event()
+
+    @property
+    def backlog(self) -> int:
+        """How many outcomes are not written yet."""
+        return self._backlog
+
+    def put(self, settlement: Settlement) -> None:
+        """Take an outcome over; from now on it is this loop's to write."""
+        self._waiting[type(settlement.outcome)].append(settlement)
+        self._backlog += 1
+        self._more.set()
+
+    async def wait_room(self) -> None:
+        """Wait until the backlog allows more claims."""
+        while self._backlog > MAX_BACKLOG:
+            self._less.clear()
+            await self._less.wait()
+
+    async def wait_settled(self) -> None:
+        """Wait until every outcome is written."""
+        while self._backlog:
+            self._less.clear()
+            await self._less.wait()
+
+    async def run(self) -> None:
+        """Write outcomes until cancelled."""
+        while True:
+            self._more.clear()
+            for waiting in self._waiting.values():
+                while waiting:
+                    batch = waiting[:MAX_BATCH]
+                    await self._settle(batch)
+                    del waiting[: len(batch)]
+            await self._more.wait()
+
+    async def _settle(self, batch: Sequence[Settlement]) -> None:
+        while True:
+            try:
+                async with self._link.lend() as conn:
+                    matched = await self._write(conn, batch)
+            except (DatabaseUnavailableError, ConflictError) as error:
+                await self._outage.pause(error)
+            except DatabaseError as error:
+                self._outage.over()
+                await self._settle_refused(batch, error)
+                return
+            else:
+                self._outage.over()
+                self._report(batch, matched)
+                self._backlog -= len(batch)
+                self._less.set()
+                return
+
+    async def _settle_refused(self, batch: Sequence[Settlement], error: DatabaseError) -> None:
+        """Settle one by one what was refused as a batch; replace or give up the one that is to blame."""
+        if len(batch) > 1:
+            for one in batch:
+                await self._settle([one])
+            return
+        (one,) = batch
+        replacement = _plain_record(one, error)
+        self._emit(OutcomeNotStored(one.claimed.id, one.claimed.kind, str(error), replacement is not None))
+        if replacement is not None:
+            await self._settle([replacement])
+        else:
+            self._backlog -= 1
+            self._less.set()
+
+    async def _write(self, conn: AnyConnection, batch: Sequence[Settlement]) -> set[JobId]:
+        owned = [Owned(one.claimed.id, one.claimed.fence) for one in batch]
+        outcomes = [one.outcome for one in batch]
+        match outcomes[0]:
+            case Done():
+                return await self._store.settle_done(conn, self._worker_id, owned, [one.run_ms for one in batch])
+            case Released():
+                delays = [outcome.delay_s for outcome in outcomes if isinstance(outcome, Released)]
+                return await self._store.settle_released(conn, self._worker_id, owned, delays)
+            case Retry():
+                retries = [outcome for outcome in outcomes if isinstance(outcome, Retry)]
+                return await self._store.settle_retry(
+                    conn,
+                    self._worker_id,
+                    owned,
+                    [retry.delay_s for retry in retries],
+                    [_as_json(retry.failure) for retry in retries],
+                )
+            case Dead():
+                deaths = [outcome for outcome in outcomes if isinstance(outcome, Dead)]
+                return await self._store.settle_dead(
+                    conn,
+                    self._worker_id,
+                    owned,
+                    [death.started for death in deaths],
+                    [death.reason for death in deaths],
+                    [_as_json(death.failure) for death in deaths],
+                )
+
+    def _report(self, batch: Sequence[Settlement], matched: set[JobId]) -> None:
+        for one in batch:
+            claimed, outcome = one.claimed, one.outcome
+            if claimed.id not in matched:
+                self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
+                continue
+            match outcome:
+                case Retry(failure, delay_s, note):
+                    self._emit(
+                        JobRetried(
+                            claimed.id, claimed.kind, claimed.attempt, failure.type, failure.message, delay_s, note
+                        )
+                    )
+                case Dead(failure, reason, started):
+                    attempts = claimed.attempt if started else claimed.attempt - 1
+                    self._emit(JobDied(claimed.id, claimed.kind, attempts, reason, failure.type, failure.message))
+                case Released(delay_s, note) if note:
+                    self._emit(JobSnoozed(claimed.id, claimed.kind, delay_s, note))
+                case _:
+                    pass
+
+
+_UNSTORABLE = "the error of this attempt could not be stored"
+
+
+def _plain_record(one: Settlement, error: DatabaseError) -> Settlement | None:
+    """Return *one* with a plain failure in place of the one that was refused, or None if it has none to replace."""
+    failure = plain(f"{_UNSTORABLE}: {type(error).__name__}")
+    match one.outcome:
+        case Retry(refused, delay_s, note) if refused != failure:
+            return msgspec.structs.replace(one, outcome=Retry(failure, delay_s, note))
+        case Dead(refused, reason, started) if refused != failure:
+            return msgspec.structs.replace(one, outcome=Dead(failure, reason, started))
+        case _:
+            return None
+
+
+def _as_json(failure: Failure) -> str:
+    return msgspec.json.encode(failure).decode()
+
+
+async def settle_rest(settler: Settler, limit_s: float) -> int:
+    """Wait until everything is written, at most *limit_s* seconds. Returns how many outcomes are left."""
+    with anyio.move_on_after(limit_s):
+        await settler.wait_settled()
+    return settler.backlog
