@@ -1,6 +1,6 @@
 """Encode a payload to JSON that PostgreSQL will store and a handler will read back, or say exactly why not.
 
-Promises: what `encode` returns is a JSON object, valid as `jsonb`, of at most `MAX_PAYLOAD_BYTES`; nothing was
+Promises: what `encode` returns is a JSON object, valid as `jsonb`, of at most `MAX_PAYLOAD_BYTES`; no value was
 rounded, dropped or turned into `null` on the way. Whatever it cannot promise is refused with a `PayloadError` that
 names the path, the value and the remedy, before any SQL. Pure: the warning about large payloads, from
 `LARGE_PAYLOAD_BYTES` of `len(encode(...))` on, is the caller's.
@@ -9,15 +9,15 @@ names the path, the value and the remedy, before any SQL. Pure: the warning abou
 |---|---|---|
 | `None`, `bool`, `str` | itself | no U+0000, no lone surrogates |
 | `int` | number | -2**63 to 2**63 - 1 |
-| `float` | number | finite |
+| `float` | number | finite; without an annotation, one from 1e16 on may come back as `int` |
 | `Decimal` | string, `"1.50"` | finite; exact |
 | `datetime` | string, `"2026-01-31T09:00:00Z"` | with a zone; an offset with seconds in it is turned to UTC |
-| `date`, `time`, `timedelta` | string, ISO 8601 | |
+| `date`, `time`, `timedelta` | string, ISO 8601 | of a `time`'s own offset the minutes |
 | `UUID` | string | |
 | `bytes`, `bytearray`, `memoryview` | string, base64 | |
 | `Enum` | its value | |
 | `list`, `tuple`, `NamedTuple`, `set`, `frozenset` | array | a set in any order |
-| `dict`, any `Mapping` | object | keys `str`, `int`, `float`, `Decimal`, `Enum`, `UUID`, `bytes`, dates and times, all stored as strings; of keys that become equal the last stays, and `jsonb` does not keep their order |
+| `dict`, any `Mapping` | object | keys `str`, `int`, `float`, `Decimal`, `Enum`, `UUID`, `bytes`, dates and times, all stored as strings, zones of times unchecked; of keys that become equal the last stays; `jsonb` does not keep the order |
 | dataclass, `msgspec.Struct`, attrs class | object | renames, tags and omitted defaults as msgspec defines them |
 | subclass of `str`, `int`, `float`, `Decimal`, `datetime`, `date` | as its base | numpy floats, frozen clocks |
 

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import anyio
 import asyncpg
 
-from jobq.db.connect import CONNECT_TIMEOUT_S
+from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from asyncpg import Pool, Record
@@ -53,7 +54,10 @@ class Pools:
         return pool
 
     async def close(self) -> None:
-        """Close this loop's pool, once its connections are back."""
+        """Close this loop's pool; a connection that is not back within two seconds is terminated."""
         pool = self._by_loop.pop(asyncio.get_running_loop(), None)
-        if pool is not None and self._pid == os.getpid():
+        if pool is None or self._pid != os.getpid():
+            return
+        with anyio.move_on_after(LEAVE_TIMEOUT_S):
             await pool.close()
+        pool.terminate()

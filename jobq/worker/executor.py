@@ -99,6 +99,7 @@ class Executor:
         self._emit = emit
         self._on_blocked_thread = on_blocked_thread
         self._running: dict[JobId, Attempt] = {}
+        self._given_up: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(slots, f"jobq-{name}") if name == "thread" else None
 
@@ -113,6 +114,11 @@ class Executor:
     def running(self) -> int:
         """How many attempts hold a slot."""
         return len(self._running)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a handler runs on that nothing can stop, so that the event loop would never end."""
+        return bool(self._running) or any(not task.done() for task in self._given_up)
 
     async def wait_free(self) -> None:
         """Wait until at least one slot is free."""
@@ -160,6 +166,7 @@ class Executor:
                 except BaseException as error:
                     ended = Raised(error)
         self._end(attempt, ended)
+        del ended  # An error's traceback refers to this frame: without this it would live until the next collection.
 
     def _call(self, attempt: Attempt, parameters: dict[str, object]) -> Awaitable[object]:
         handler, job = attempt.handler, attempt.job
@@ -187,10 +194,13 @@ class Executor:
                 return Raised(error)
 
         ended = await asyncio.get_running_loop().run_in_executor(threads, run)
-        if isinstance(ended, Raised):
-            raise ended.error
-        assert isinstance(ended, Returned)
-        return ended.answer
+        try:
+            if isinstance(ended, Raised):
+                raise ended.error
+            assert isinstance(ended, Returned)
+            return ended.answer
+        finally:
+            del ended  # As in `_run`.
 
     # -- ending --------------------------------------------------------------------------------------
 
@@ -253,7 +263,9 @@ class Executor:
 
     def _give_up(self, attempt: Attempt) -> None:
         assert attempt.interruption is not None
+        assert attempt.task is not None
         self._report_overrun(attempt)
+        self._given_up = [task for task in self._given_up if not task.done()] + [attempt.task]
         self._end(attempt, attempt.interruption)
 
     def _report_overrun(self, attempt: Attempt) -> None:

@@ -86,6 +86,7 @@ class Worker:
         self._claimers: list[Claimer] = []
         self._stop = anyio.Event()
         self._hurry = anyio.Event()
+        self._starting = anyio.CancelScope()
         self._exit_code = ExitCode.DRAINED
 
     # -- stopping from outside -----------------------------------------------------------------------
@@ -95,6 +96,7 @@ class Worker:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+        self._starting.cancel()
 
     # -- the run -------------------------------------------------------------------------------------
 
@@ -105,7 +107,8 @@ class Worker:
         database is not there within the start limit; before that nothing was claimed.
         """
         try:
-            await self._wait_for_database()
+            with self._starting:
+                await self._wait_for_database()
             if self._stop.is_set():
                 return self._exit_code
             async with self._queue.open_resources() as resources:
@@ -120,7 +123,7 @@ class Worker:
     async def _wait_for_database(self) -> None:
         outage = Outage("start", self._emit)
         give_up_at = time.monotonic() + self._settings.start_limit_s
-        while not self._stop.is_set():
+        while True:
             try:
                 async with self._links["upkeep"].lend() as conn:
                     if warning := await check_version(conn, self._queue.schema):
@@ -154,6 +157,8 @@ class Worker:
                 await self._drain()
                 jobs.cancel_scope.cancel()
             unsettled = await self._settle_rest()
+            if unsettled and self._exit_code is ExitCode.DRAINED:
+                self._exit_code = ExitCode.HANDED_BACK
             services.cancel_scope.cancel()
         self._say_goodbye(unsettled)
 
@@ -300,6 +305,6 @@ class Worker:
         self._emit(WorkerStopped(self._exit_code, finished, self._handed_back(), unsettled + self._running()))
 
     @property
-    def has_blocked_threads(self) -> bool:
-        """Whether a handler still runs that cannot be stopped: the process has to end by `os._exit`."""
-        return self._running() > 0
+    def is_stuck(self) -> bool:
+        """Whether a handler runs on that nothing can stop: the process has to end by `os._exit`."""
+        return any(executor.is_stuck for executor in self._executors)

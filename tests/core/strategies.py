@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from types import GenericAlias
 from typing import Any, NamedTuple, NewType, TypedDict
@@ -105,7 +105,7 @@ KEYS: Sequence[tuple[Any, st.SearchStrategy[Any]]] = [
     (int, INT64),
     (float, FINITE),
     (Decimal, DECIMALS),
-    (datetime, AWARE),
+    (datetime, AWARE.map(lambda at: at.astimezone(UTC))),  # of the offsets of keys, the seconds are lost
     (date, st.dates()),
     (time, st.times()),
     (UUID, st.uuids()),
@@ -117,6 +117,7 @@ KEYS: Sequence[tuple[Any, st.SearchStrategy[Any]]] = [
 LEAVES: Sequence[tuple[Any, st.SearchStrategy[Any]]] = [
     *KEYS,
     (bool, st.booleans()),
+    (datetime, AWARE),
     (timedelta, st.timedeltas(timedelta(days=-99_999), timedelta(days=99_999))),
     (bytearray, st.binary().map(bytearray)),
     (Point, st.builds(Point, INT64, FINITE)),

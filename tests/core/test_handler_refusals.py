@@ -33,6 +33,10 @@ class Holder:
     opaque: Opaque
 
 
+class Tree(msgspec.Struct):
+    branches: list[Tree] = []
+
+
 def refused(function: Callable[..., object]) -> str:
     with pytest.raises(HandlerError) as caught:
         read_signature(function, kind="send", job_type=Job)
@@ -126,3 +130,13 @@ def test_a_plain_wrapper_of_a_coroutine_function_is_refused() -> None:
         raise NotImplementedError
 
     assert "make the wrapper an `async def` too" in refused(wrapper)
+
+
+def test_recursive_types_are_walked_once() -> None:
+    """A type that contains itself is accepted, and looking through it ends."""
+
+    def handler(tree: Tree) -> None: ...
+
+    signature = read_signature(handler, kind="send", job_type=Job)
+
+    assert signature.decode('{"tree": {"branches": [{}]}}') == {"tree": Tree([Tree()])}
