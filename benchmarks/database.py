@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +9,7 @@ import asyncpg
 
 from jobq.db.migrate import migrate
 from jobq.db.statements import quote_identifier
-from jobq.embedded import start
+from jobq.embedded import temporary
 
 SCHEMA = "jobq_bench"
 
@@ -24,10 +23,7 @@ def database(dsn: str | None) -> Iterator[str]:
     if dsn is not None:
         yield dsn
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="jobq-bench-") as directory,
-        start(directory, settings=SETTINGS) as server,
-    ):
+    with temporary(settings=SETTINGS) as server:
         yield server.dsn
 
 

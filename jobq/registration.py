@@ -93,8 +93,11 @@ class JobHandler(Handler[P, R]):
 class TaskDecorator(Protocol):
     """What `@queue.task(...)` returns; it keeps the function's parameters for type checkers."""
 
+    # What takes a Job first also fits the second overload: the first that fits decides, and that is meant.
     @overload
-    def __call__(self, function: Callable[Concatenate[Job, P], R], /) -> JobHandler[P, R]: ...
+    def __call__(  # pyright: ignore[reportOverlappingOverload]
+        self, function: Callable[Concatenate[Job, P], R], /
+    ) -> JobHandler[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> PlainHandler[P, R]: ...
 

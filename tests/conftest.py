@@ -8,7 +8,6 @@ statement that forgets either fails everywhere.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -22,7 +21,7 @@ from jobq import Queue
 from jobq.db import migrate
 from jobq.db.statements import quote_identifier, render
 from jobq.db.store import Store
-from jobq.embedded import start
+from jobq.embedded import temporary
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -45,10 +44,7 @@ def dsn() -> Iterator[str]:
         yield given
         return
     pgbin = os.environ.get("JOBQ_TEST_PGBIN")
-    with (
-        tempfile.TemporaryDirectory(prefix="jobq-tests-") as directory,
-        start(directory, settings=FAST, binaries=Path(pgbin) if pgbin else None) as server,
-    ):
+    with temporary(settings=FAST, binaries=Path(pgbin) if pgbin else None) as server:
         yield server.dsn
 
 

@@ -8,10 +8,12 @@ The rules, and where each is kept:
 - `ownership`  one process owns a running server, everybody else joins it; two locks decide which
 - `guardian`   the parent of the server: stops it when its owner is gone, however that happened
 - `server`     `start` and `EmbeddedServer`, which put these together
+- `temporary`  a server that leaves nothing behind, for tests and benchmarks
 """
 
 from __future__ import annotations
 
 from jobq.embedded.server import EmbeddedServer, start
+from jobq.embedded.temporary import temporary
 
-__all__ = ["EmbeddedServer", "start"]
+__all__ = ["EmbeddedServer", "start", "temporary"]

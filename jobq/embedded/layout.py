@@ -152,7 +152,7 @@ def _write_whole(path: Path, text: str) -> None:
 def _check_location(location: Path, home: Path) -> None:
     """Refuse to start with empty data in a directory that was moved or copied while its data stayed where they are."""
     earlier = Path(location.read_text().strip()) if location.exists() else home
-    if earlier != home and earlier.exists():
+    if earlier != home and earlier.parent == ROOT_BASE and earlier.exists():
         raise EmbeddedServerError(
             f"{location} names {earlier}, but the data of this directory belong in {home}: it was moved or copied; "
             f"`mv {earlier} {home}` takes the data along, removing {location} starts with empty data"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
+import pytest
+
 from jobq.embedded import start
-from jobq.embedded.layout import ROOT_BASE
-from tests.embedded.observe import home_of, mode_of
+from jobq.embedded.layout import ROOT_BASE, root_home
+from jobq.errors import EmbeddedServerError
+from tests.embedded.observe import answer, home_of, mode_of
 
 
 def ownership_of(paths: list[Path]) -> list[tuple[int, int, int]]:
@@ -64,3 +68,18 @@ def test_two_names_of_a_directory_are_one_server(used: Path, tmp_path: Path) -> 
     with start(used) as server, start(os.path.relpath(link)) as joined:
         assert joined.joined
         assert joined.dsn == server.dsn
+
+
+def test_a_copied_directory_does_not_start_with_empty_data(used: Path, directory: Path) -> None:
+    """The data of an ordinary user come along with the directory; root, whose data do not, is told where they are."""
+    with start(used) as server:
+        answer(server.dsn, "create table if not exists copied ()")
+    shutil.copytree(used / ".jobq", directory / ".jobq")
+
+    if os.geteuid() == 0:
+        earlier, home = root_home(used), root_home(directory)
+        with pytest.raises(EmbeddedServerError, match=f"names {earlier}, .* belong in {home}: .*`mv {earlier} {home}`"):
+            start(directory)
+    else:
+        with start(directory) as copy:
+            assert answer(copy.dsn, "select count(*) from copied") == 0

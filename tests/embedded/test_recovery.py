@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import asyncpg
@@ -44,38 +44,45 @@ def test_a_killed_postmaster_is_replaced(used: Path) -> None:
         assert answer(second.dsn, "select 1") == 1
 
 
-async def test_a_busy_orphan_is_ended(used: Path) -> None:
-    """A backend that never notices the death of its postmaster, and holds the shared memory, is ended by the start."""
-    server = start(used)
-    mark = mark_of(used)
-    connection = await asyncpg.connect(server.dsn)
+@contextlib.asynccontextmanager
+async def busy_backend(dsn: str) -> AsyncIterator[int]:
+    """Give the pid of a backend that never waits, and so does not notice the death of its postmaster."""
+    connection = await asyncpg.connect(dsn)
     backend = await connection.fetchval("select pg_backend_pid()")
     busy = asyncio.create_task(connection.execute("do $$ begin loop end loop; end $$"))
-    while await ask(server.dsn, f"select state from pg_stat_activity where pid = {backend}") != "active":
+    while await ask(dsn, f"select state from pg_stat_activity where pid = {backend}") != "active":
         pass
-
-    guardian = guardian_of(used)
-    os.kill(guardian, signal.SIGSTOP)  # or it would clear up itself
-    kill_and_wait(postmaster_of(used))
-    kill_and_wait(guardian)
-    assert backend in processes(mark)
-    with start(used) as second:
-        assert processes(mark) == []
-        assert await ask(second.dsn, "select 1") == 1
-
-    with suppress(asyncpg.PostgresError, OSError):
+    yield backend
+    with contextlib.suppress(asyncpg.PostgresError, OSError):
         await busy
     connection.terminate()
+
+
+async def test_a_busy_orphan_is_ended_by_the_next_start(used: Path) -> None:
+    """A backend that outlives postmaster and guardian, and so keeps the shared memory, does not prevent a start."""
+    server = start(used)
+    mark, guardian = mark_of(used), guardian_of(used)
+
+    async with busy_backend(server.dsn) as backend:
+        os.kill(guardian, signal.SIGSTOP)  # or it would clear up itself
+        kill_and_wait(postmaster_of(used))
+        kill_and_wait(guardian)
+        assert backend in processes(mark)
+        with start(used) as second:
+            assert processes(mark) == []
+            assert await ask(second.dsn, "select 1") == 1
+
     server.stop()
 
 
-def test_a_guardian_ends_the_orphans_of_a_killed_postmaster(used: Path) -> None:
+async def test_a_guardian_ends_the_orphans_of_a_killed_postmaster(used: Path) -> None:
     """No child of the server is left when its postmaster was killed, even if nobody starts again."""
     server = start(used)
 
-    os.kill(postmaster_of(used), signal.SIGKILL)
+    async with busy_backend(server.dsn):
+        kill_and_wait(postmaster_of(used))
 
-    wait_until(lambda: is_gone(used), limit_s=5)
+        wait_until(lambda: is_gone(used), limit_s=5)
     server.stop()
 
 

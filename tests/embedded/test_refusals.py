@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobq.embedded import start
-from jobq.embedded.layout import lay_out, root_home
+from jobq.embedded.layout import lay_out
 from jobq.embedded.programs import packaged_programs
 from jobq.errors import EmbeddedServerError
 from tests.embedded.observe import answer, is_gone, mark_of, processes, wait_until
@@ -117,22 +117,13 @@ def data_of_the_wrong_owner(directory: Path) -> str:
     return "data belongs to root, but PostgreSQL runs as nobody here: run as root, give another directory, or remove"
 
 
-def data_of_a_moved_directory(directory: Path) -> str:
-    lay_out(directory)
-    earlier = directory / "earlier"
-    earlier.mkdir()
-    (directory / ".jobq" / "location").write_text(f"{earlier}\n")
-    home = root_home(directory)
-    return f"location names {earlier}, but .* belong in {home}: .*`mv {earlier} {home}` takes the data along"
-
-
 def data_of_root(directory: Path) -> str:
     (directory / ".jobq").mkdir()
     (directory / ".jobq" / "location").write_text("/var/lib/jobq/0123456789abcdef\n")
     return "first started as root in .*, its data are in /var/lib/jobq/0123456789abcdef: run as root, or give another"
 
 
-AS_ROOT = [state_of_another, data_of_a_user, data_of_the_wrong_owner, data_of_a_moved_directory]
+AS_ROOT = [state_of_another, data_of_a_user, data_of_the_wrong_owner]
 AS_USER = [data_of_root]
 
 

@@ -137,6 +137,19 @@ create table @schema@.sleeper (
     autovacuum_vacuum_threshold = 200
 );
 
+-- with_error: a job's errors with one more. The first and the last 20 are kept, so that a row stays bounded.
+create function @schema@.with_error(errors jsonb, error jsonb) returns jsonb
+language sql
+immutable
+set search_path = pg_catalog, pg_temp
+as $with_error$
+    select case
+        when errors is null then '[]'::jsonb
+        when jsonb_array_length(errors) <= 20 then errors
+        else jsonb_build_array(errors -> 0) || jsonb_path_query_array(errors, '$[2 to last]')
+    end || jsonb_build_array(error)
+$with_error$;
+
 -- take_key: the id of the job that owns (kind, key): `taker`, or an earlier job that still answers for it.
 --
 -- Conflicts do nothing rather than update, so that no lock on another transaction's row is held for the common

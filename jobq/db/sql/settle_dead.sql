@@ -33,11 +33,8 @@ with failed as (
         j.id, j.run_at, j.enqueued_at, j.claimed_at, coalesce(j.first_failed_at, j.died_at), j.died_at, j.worker_id,
         j.attempt, j.crashes, j.fence, j.redrives, j.max_attempts, j.priority, j.queue, j.kind, j.reason,
         j.error ->> 'type', j.error ->> 'message', j.error ->> 'fingerprint', j.payload,
-        case
-            when j.errors is null then '[]'::jsonb
-            when jsonb_array_length(j.errors) <= 20 then j.errors
-            else jsonb_build_array(j.errors -> 0) || jsonb_path_query_array(j.errors, '$[2 to last]')
-        end || jsonb_build_array(
+        @schema@.with_error(
+            j.errors,
             jsonb_build_object('at', j.died_at, 'attempt', j.attempt, 'worker_id', j.worker_id) || j.error
         ),
         j.headers, j.idempotency_key

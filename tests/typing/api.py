@@ -1,0 +1,58 @@
+"""How type checkers see the public API. Checked by mypy and basedpyright, never run.
+
+An ignored line is one that must be refused: an ignore that is not needed is an error itself.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from asyncpg import Connection, Record
+
+from jobq import Enqueued, Job, NewJob, Queue, Snooze
+
+queue = Queue()
+
+
+@queue.task("send_receipt", on_duplicate="harmless")
+async def send_receipt(job: Job, order_id: int, note: str = "") -> None: ...
+
+
+@queue.task("resize_image")
+def resize_image(path: str) -> int:
+    return len(path)
+
+
+@queue.task("poll_upstream")
+async def poll_upstream() -> Snooze | None: ...
+
+
+async def bind_keeps_the_payload_parameters() -> None:
+    assert_type(send_receipt.bind(order_id=1), NewJob)
+    assert_type(send_receipt.bind(1, note="hello"), NewJob)
+    assert_type(resize_image.bind("cat.png"), NewJob)
+    assert_type(poll_upstream.bind(), NewJob)
+    send_receipt.bind(order_id="1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send_receipt.bind()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    resize_image.bind(path="cat.png", size=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def calling_a_handler_calls_the_function(job: Job) -> None:
+    await send_receipt(job=job, order_id=7)
+    await send_receipt(job, 7)
+    assert_type(resize_image("cat.png"), int)
+    assert_type(await poll_upstream(), Snooze | None)
+    await send_receipt(order_id=7)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def enqueue_answers_with_id_and_created(conn: Connection[Record]) -> None:
+    assert_type(await queue.enqueue(send_receipt.bind(order_id=1), conn=conn, idempotency_key="receipt:1"), Enqueued)
+    assert_type(await queue.enqueue("send_receipt", {"order_id": 1}, queue="mail"), Enqueued)
+    assert_type(await queue.enqueue_many([resize_image.bind("a"), resize_image.bind("b")], conn=conn), list[Enqueued])
+    await queue.enqueue(send_receipt)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def a_resource_has_the_type_that_was_asked_for(job: Job) -> None:
+    assert_type(job.resource(dict), dict)  # type: ignore[type-arg]  # pyright: ignore[reportMissingTypeArgument]
+    async with job.transaction() as conn:
+        await conn.execute("select 1")
