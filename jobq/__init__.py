@@ -19,6 +19,7 @@ from jobq.core.job import Enqueued, JobId, NewJob
 from jobq.core.outcomes import Snooze
 from jobq.core.retry import Backoff
 from jobq.errors import (
+    AccessRefusedError,
     ConfigurationError,
     ConflictError,
     DatabaseError,
@@ -44,6 +45,7 @@ from jobq.queue import Queue
 from jobq.registration import Handler
 
 __all__ = [
+    "AccessRefusedError",
     "Backoff",
     "ConfigurationError",
     "ConflictError",

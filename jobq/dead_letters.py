@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jobq.core.job import JobId
+from jobq.db.connect import driver_errors
 from jobq.db.reports import DeadFilter, Reports
 from jobq.db.store import Redriven, Store
 from jobq.errors import ConfigurationError
@@ -44,10 +45,11 @@ class DeadLetters:
         """
         redriven, held = 0, []
         async for ids in self._pages(conn, wanted):
-            async with conn.transaction():
-                done = await self._store.redrive_jobs(conn, ids)
-                moved = [one for one in done if one.owner_id == one.id]
-                await self._store.notify_sleepers(conn, sorted({one.queue for one in moved}))
+            with driver_errors():
+                async with conn.transaction():
+                    done = await self._store.redrive_jobs(conn, ids)
+                    moved = [one for one in done if one.owner_id == one.id]
+                    await self._store.notify_sleepers(conn, sorted({one.queue for one in moved}))
             redriven += len(moved)
             held += [one for one in done if one.owner_id != one.id]
         return RedriveReport(redriven, tuple(held))

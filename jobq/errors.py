@@ -11,6 +11,7 @@
     │   └── NotInTransactionError   `conn=` outside a transaction, without `autocommit=True`
     ├── DatabaseError               PostgreSQL refused a statement
     │   ├── DatabaseUnavailableError  no connection, no answer in time, or a read-only server
+    │   │   └── AccessRefusedError    the server knows no such user, password or database
     │   ├── ConflictError           a concurrent transaction was in the way: run the transaction again
     │   └── MigrationError          a migration was refused or did not get its lock in time
     ├── LostLeaseError              this attempt no longer owns its job; nothing was written
@@ -92,6 +93,10 @@ class DatabaseError(JobqError):
 
 class DatabaseUnavailableError(DatabaseError):
     """No connection, no answer within the deadline, or a server that is read-only or shutting down."""
+
+
+class AccessRefusedError(DatabaseUnavailableError):
+    """The server refuses the user, the password or the database of the DSN. At the start of a worker: exit 78."""
 
 
 class ConflictError(DatabaseError):

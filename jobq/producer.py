@@ -84,10 +84,10 @@ def check_connection(conn: object, autocommit: bool) -> None:
 
 def warn_if_large(rows: Sequence[JobRow]) -> None:
     """Warn, at the line that enqueues, about the largest of *rows* if it looks like state."""
-    largest = max(rows, key=lambda row: len(row.payload), default=None)
-    if largest is not None and len(largest.payload) >= LARGE_PAYLOAD_BYTES:
+    largest = max(rows, key=lambda row: row.payload_bytes, default=None)
+    if largest is not None and largest.payload_bytes >= LARGE_PAYLOAD_BYTES:
         warnings.warn(
-            f"the payload of {largest.kind} has {len(largest.payload):,} bytes: enqueue a reference such as an id, and"
+            f"the payload of {largest.kind} has {largest.payload_bytes:,} bytes: enqueue a reference such as an id, and"
             " let the handler load what is true when it runs",
             LargePayloadWarning,
             stacklevel=3,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -42,8 +43,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             if not getattr(self, name) >= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}: it must be 0 or more seconds")
         for name in ("poll_s", "busy_poll_s", "job_lease_s", "sweep_s", "statement_deadline_s", "upkeep_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)!r}: it must be more than 0 seconds")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}: it must be more than 0 seconds, and finite"
+                )
         if self.statement_deadline_s * 2 > self.job_lease_s:
             raise ConfigurationError(
                 f"statement_deadline_s {self.statement_deadline_s:g} is more than half of job_lease_s"
@@ -70,8 +73,8 @@ def find_dsn(given: str | None, environment: Mapping[str, str]) -> str:
             "no database: set JOBQ_DSN (or DATABASE_URL) to postgresql://user@host/database, pass --dsn,"
             " or try it on an embedded server with --embedded"
         )
-    scheme = dsn.partition("://")[0]
-    if scheme not in ("postgresql", "postgres"):
+    scheme, separator, _ = dsn.partition("://")
+    if scheme not in ("postgresql", "postgres") or not separator:
         remedy = "drop the +driver part" if scheme.startswith(("postgresql+", "postgres+")) else "see libpq's URIs"
         raise ConfigurationError(
             f"{source} starts with {scheme[:40]!r}: a DSN looks like postgresql://user@host/database ({remedy})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -53,18 +52,28 @@ def make_row(job: NewJob, *, now: datetime) -> JobRow:
             field="max_attempts",
             value=limit,
         )
-    run_at, delay_s = _due(job.run_at, now)
-    return JobRow(job.kind, job.payload.decode(), queue, run_at, delay_s, priority, key, limit)
+    run_at, delay_s, immediate = _due(job.run_at, now)
+    return JobRow(
+        job.kind,
+        job.payload.decode(),
+        queue,
+        run_at,
+        delay_s,
+        priority,
+        key,
+        limit,
+        immediate,
+    )
 
 
-def _due(run_at: datetime | timedelta | None, now: datetime) -> tuple[str | None, float | None]:
+def _due(run_at: datetime | timedelta | None, now: datetime) -> tuple[str | None, float | None, bool]:
     match run_at:
         case None:
-            return None, None
+            return None, None, True
         case timedelta():
             if abs(run_at) > FARTHEST:
                 raise _refused(run_at, "is more than ten years away; pass a nearer time")
-            return None, run_at.total_seconds()
+            return None, run_at.total_seconds(), run_at <= timedelta(0)
         case datetime():
             if run_at.utcoffset() is None:
                 raise _refused(run_at, "has no time zone; use datetime.now(UTC) or .replace(tzinfo=...)")
@@ -74,7 +83,7 @@ def _due(run_at: datetime | timedelta | None, now: datetime) -> tuple[str | None
                 raise _refused(run_at, f"is no possible time ({error}); pass one between 1 and 9999 in UTC") from error
             if at - now > FARTHEST:
                 raise _refused(run_at, "is more than ten years away (milliseconds taken for seconds?)")
-            return at.isoformat(), None
+            return at.isoformat(), None, at <= now
         case _:
             raise _refused(run_at, "is neither a datetime with a time zone nor a timedelta from now")
 
@@ -86,8 +95,8 @@ def _refused(run_at: object, why: str) -> EnqueueError:
 def answer_seconds(idempotency_for: timedelta | float) -> float:
     """Return for how many seconds an idempotency key answers. Raises `EnqueueError` unless 0 to a year."""
     seconds = idempotency_for.total_seconds() if isinstance(idempotency_for, timedelta) else idempotency_for
-    usable = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
-    if not usable or not 0 <= seconds <= LONGEST_ANSWER_S:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= LONGEST_ANSWER_S:
         raise EnqueueError(
             f"idempotency_for is {shown(idempotency_for)}; pass 0 seconds to a year, as a number or timedelta",
             field="idempotency_for",
@@ -100,9 +109,9 @@ def chunks(rows: Sequence[JobRow]) -> Iterator[slice]:
     """Cut *rows* into pieces of at most `CHUNK_JOBS` jobs and about `CHUNK_BYTES` of payload."""
     start, size = 0, 0
     for position, row in enumerate(rows):
-        if position > start and (position - start == CHUNK_JOBS or size + len(row.payload) > CHUNK_BYTES):
+        if position > start and (position - start == CHUNK_JOBS or size + row.payload_bytes > CHUNK_BYTES):
             yield slice(start, position)
             start, size = position, 0
-        size += len(row.payload)
+        size += row.payload_bytes
     if rows:
         yield slice(start, len(rows))

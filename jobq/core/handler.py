@@ -50,6 +50,7 @@ class HandlerSignature(msgspec.Struct, frozen=True):
     """Whether it is called as `function(job, **fields)` or as `function(**fields)`."""
     fields: tuple[PayloadField, ...]
     positional: tuple[str, ...]
+    """Names of the fields that `bind_payload` also takes by position."""
     names: frozenset[str]
     decoder: msgspec.json.Decoder[Any]
 

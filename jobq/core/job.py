@@ -57,7 +57,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 class JobRow(msgspec.Struct, frozen=True):
     """One job as the statements take it: validated, encoded, every default filled in.
 
-    *run_at* is ISO 8601 with an offset, *delay_s* counts from the database's now; both None means now.
+    *run_at* is ISO 8601 with an offset, *delay_s* counts from the database's now; both None means now. *immediate*
+    says that it may be ready as soon as it is committed, by the producer's clock: whether to wake somebody.
     """
 
     kind: str
@@ -68,11 +69,12 @@ class JobRow(msgspec.Struct, frozen=True):
     priority: int
     idempotency_key: str | None
     max_attempts: int | None
+    immediate: bool = True
 
     @property
-    def immediate(self) -> bool:
-        """Whether the job may be ready as soon as it is committed."""
-        return self.run_at is None and not self.delay_s
+    def payload_bytes(self) -> int:
+        """How long the payload is in UTF-8."""
+        return len(self.payload.encode())
 
 
 class Enqueued(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 
 from jobq.core.failure import Failure, describe, leaves, plain
 from jobq.core.job import ClaimedJob
+from jobq.core.names import shown
 from jobq.core.retry import Backoff, asked_delay_s
 from jobq.errors import PayloadError, Permanent, RetryAfter
 
@@ -154,11 +155,13 @@ def is_permanent(error: BaseException, retry_on: tuple[type[BaseException], ...]
 
 
 def _leaf_is_permanent(leaf: BaseException, retry_on: tuple[type[BaseException], ...]) -> bool:
-    if isinstance(leaf, Permanent):
+    # By the real class: `isinstance` asks the object, and an exception may answer anything.
+    raised = type(leaf)
+    if issubclass(raised, Permanent):
         return True
-    if isinstance(leaf, RetryAfter) or not isinstance(leaf, Exception):
+    if issubclass(raised, RetryAfter) or not issubclass(raised, Exception):
         return False
-    return not isinstance(leaf, retry_on)
+    return not issubclass(raised, retry_on)
 
 
 def _fail(
@@ -167,18 +170,22 @@ def _fail(
     if job.attempt >= attempts_allowed(job, policy):
         return Dead(failure, USED_UP)
     delay_s = policy.backoff.delay_s(job.attempt, draw=draw)
-    asked = [leaf.delay for leaf in leaves(error) if isinstance(leaf, RetryAfter)] if error is not None else []
+    asked = _asked_delays(error) if error is not None else []
     if not asked:
         return Retry(failure, delay_s)
     usable = [seconds for seconds in map(asked_delay_s, asked) if seconds is not None]
     if not usable:
-        return Retry(failure, delay_s, f"RetryAfter asked for {asked[0]!r:.80}, which is no delay: used the backoff")
+        return Retry(failure, delay_s, f"RetryAfter asked for {shown(asked[0])}, which is no delay: used the backoff")
     return Retry(failure, max(usable))
+
+
+def _asked_delays(error: BaseException) -> list[object]:
+    return [leaf.delay for leaf in leaves(error) if issubclass(type(leaf), RetryAfter) and isinstance(leaf, RetryAfter)]
 
 
 def _snooze(delay: object, policy: RetryPolicy, draw: float) -> Released:
     seconds = asked_delay_s(delay)
     if seconds is None:
         seconds = policy.backoff.delay_s(1, draw=draw)
-        return Released(seconds, f"Snooze asked for {delay!r:.80}, which is no delay: used the first backoff")
+        return Released(seconds, f"Snooze asked for {shown(delay)}, which is no delay: used the first backoff")
     return Released(seconds)

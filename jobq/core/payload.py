@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import orjson
@@ -39,7 +39,7 @@ from jobq.core.names import shown, text_fault
 from jobq.errors import PayloadError
 
 MAX_PAYLOAD_BYTES = 256 * 1024  # a row this wide is already 32 pages to write, log, vacuum and send
-LARGE_PAYLOAD_BYTES = 8 * 1024  # one page: what is above travels out of line (TOAST) with every claim
+LARGE_PAYLOAD_BYTES = 8 * 1024  # a page: rather state than intent, and slower to write and to claim
 MAX_DEPTH = 100  # far below the limits of orjson (254) and of the interpreter's stack, far above any intent
 
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
@@ -49,7 +49,7 @@ _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels; pass an id to load it by
 _LEFT_ALONE = (Decimal, datetime)  # by msgspec, so that NaN and missing zones are seen
 
 
-class _Fault(NamedTuple):
+class _Fault(msgspec.Struct, frozen=True):
     path: str
     value: object
     sentence: str  # what is wrong with the value, and the remedy
@@ -67,13 +67,15 @@ def encode(values: Mapping[str, object], *, kind: str) -> bytes:
     except Exception as exc:  # attributes and properties of user classes may raise anything
         raise _refusal(kind, _unencodable(values, exc)) from exc
     try:
-        encoded = _dump(plain) if _is_storable(plain, 1) else b""
+        if not _is_storable(plain, 1):
+            raise ValueError("a number or the depth is out of range")
+        encoded = _dump(plain)
     except Exception as exc:
         fault = _unstorable(plain) or _Fault("$", values, f"cannot be encoded ({exc}); {_REMEDY}")
         raise _refusal(kind, fault) from exc
     # A backslash before the text "u0000" looks like a NUL in the bytes and is harmless: the slow search decides.
-    if (not encoded or _ESCAPED_NUL in encoded) and (fault_found := _unstorable(plain)):
-        raise _refusal(kind, fault_found)
+    if _ESCAPED_NUL in encoded and (nul := _unstorable(plain)):
+        raise _refusal(kind, nul)
     if len(encoded) > MAX_PAYLOAD_BYTES:
         raise _refusal(kind, _too_large(plain, len(encoded)))
     return encoded

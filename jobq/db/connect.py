@@ -7,14 +7,22 @@ connection, or an answer that says this server cannot write.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import anyio
 import asyncpg
 
-from jobq.errors import ConflictError, DatabaseError, DatabaseUnavailableError, SchemaError
+from jobq.errors import (
+    AccessRefusedError,
+    ConfigurationError,
+    ConflictError,
+    DatabaseError,
+    DatabaseUnavailableError,
+    SchemaError,
+)
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -24,6 +32,11 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 2.0
+
+PLAN_AGE_S = 10.0
+"""PostgreSQL keeps a plan that it made for an empty table when a million jobs have come; make it anew now and then."""
+
+_AS_IS: AbstractAsyncContextManager[None] = nullcontext()
 
 _UNAVAILABLE = (
     OSError,
@@ -36,6 +49,7 @@ _UNAVAILABLE = (
     asyncpg.ReadOnlySQLTransactionError,  # a demoted primary that still answers
     asyncpg.TargetServerAttributeNotMatched,
 )
+_REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
 _CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 _NO_SCHEMA = (
     asyncpg.UndefinedTableError,
@@ -52,8 +66,12 @@ _STALE_PLAN = (
 
 def translated(error: Exception) -> DatabaseError | SchemaError | None:
     """Return what the driver's *error* means to jobq, or None if it is not the driver's."""
-    if isinstance(error, _CONFLICT):
+    if isinstance(error, _REFUSED):
+        return AccessRefusedError(f"the server refuses this connection ({_said(error)}): correct the DSN")
+    if isinstance(error, _CONFLICT + _STALE_PLAN):
         return ConflictError(f"a concurrent transaction was in the way ({_said(error)}): run the transaction again")
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        return DatabaseError(f"the driver refused the statement: {_said(error)}")
     if isinstance(error, _UNAVAILABLE):
         return DatabaseUnavailableError(f"the database is not available: {_said(error)}")
     if isinstance(error, _NO_SCHEMA):
@@ -61,6 +79,13 @@ def translated(error: Exception) -> DatabaseError | SchemaError | None:
     if isinstance(error, asyncpg.PostgresError):
         return DatabaseError(f"PostgreSQL refused the statement: {_said(error)}")
     return None
+
+
+def _leaves_doubt(error: BaseException) -> bool:
+    """Say whether a connection that raised *error*, the driver's or ours, must not be used again."""
+    if not isinstance(error, Exception) or isinstance(error, DatabaseUnavailableError | SchemaError):
+        return True
+    return isinstance(error, _UNAVAILABLE + _STALE_PLAN) or isinstance(error.__cause__, _STALE_PLAN)
 
 
 def _said(error: Exception) -> str:
@@ -81,12 +106,18 @@ def driver_errors() -> Iterator[None]:
 
 
 async def connect(dsn: str, *, role: str) -> Connection[Record]:
-    """Open a connection named `jobq ROLE` in `pg_stat_activity`. Raises the driver's errors."""
-    return await asyncpg.connect(
-        dsn,
-        timeout=CONNECT_TIMEOUT_S,
-        server_settings={"application_name": f"jobq {role}"},
-    )
+    """Open a connection named `jobq ROLE` in `pg_stat_activity`.
+
+    Raises the driver's errors, and `ConfigurationError` for a DSN that the driver does not understand.
+    """
+    try:
+        return await asyncpg.connect(
+            dsn,
+            timeout=CONNECT_TIMEOUT_S,
+            server_settings={"application_name": f"jobq {role}"},
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"the DSN cannot be used ({_said(error)}): see libpq's connection URIs") from error
 
 
 async def open_listener(
@@ -115,6 +146,8 @@ class Link:
         self._deadline_s = deadline_s
         self._turn = anyio.Lock()
         self._connection: Connection[Record] | None = None
+        self._states_isolation = False
+        self._planned_at = 0.0
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection[Record]]:
@@ -126,16 +159,30 @@ class Link:
         async with self._turn:
             try:
                 with anyio.fail_after(self._deadline_s):
-                    if self._connection is None or self._connection.is_closed():
-                        self._connection = await connect(self._dsn, role=self._role)
-                    yield self._connection
+                    connection = await self._usable()
+                    # Where the database's default is another, every statement says READ COMMITTED: above it, claims
+                    # that meet would fail instead of passing over each other's rows.
+                    async with connection.transaction(isolation="read_committed") if self._states_isolation else _AS_IS:
+                        yield connection
             except BaseException as error:
-                if not isinstance(error, Exception) or isinstance(error, _UNAVAILABLE + _STALE_PLAN + _NO_SCHEMA):
+                if _leaves_doubt(error):
                     self.terminate()
                 ours = translated(error) if isinstance(error, Exception) else None
                 if ours is None:
                     raise
                 raise ours from error
+
+    async def _usable(self) -> Connection[Record]:
+        now = time.monotonic()
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connect(self._dsn, role=self._role)
+            default = await self._connection.fetchval("show default_transaction_isolation")
+            self._states_isolation = default != "read committed"
+            self._planned_at = now
+        elif now - self._planned_at > PLAN_AGE_S:
+            await self._connection.execute("discard plans")
+            self._planned_at = now
+        return self._connection
 
     async def close(self) -> None:
         """Take leave of the server, at most two seconds long."""

@@ -7,6 +7,7 @@ which command to run.
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import asyncpg
 import msgspec
 
 from jobq.db.connect import driver_errors
-from jobq.db.statements import load_statements, quote_identifier, render
+from jobq.db.statements import load_statements, render
 from jobq.errors import MigrationError, SchemaError
 
 if TYPE_CHECKING:
@@ -154,4 +155,4 @@ def _literal(text: str) -> str:
 
 
 def _option(schema: str) -> str:
-    return "" if schema == "jobq" else f" --schema {quote_identifier(schema)}"
+    return "" if schema == "jobq" else f" --schema {shlex.quote(schema)}"

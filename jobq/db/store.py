@@ -200,9 +200,10 @@ class Store:
     async def purge_keys(self, conn: AnyConnection, after: datetime, limit: int) -> tuple[int, datetime | None]:
         """Forget lapsed idempotency keys, one page. Returns how many were looked at, and where to go on."""
         with driver_errors():
-            row = await conn.fetchrow(self._sql["purge_keys"], after, limit)
-        assert row is not None
-        return row[0], row[1]
+            async with conn.transaction(isolation="read_committed"):
+                page = await conn.fetch(self._sql["lock_lapsed_keys"], after, limit)
+                await conn.execute(self._sql["purge_keys"], [row[0] for row in page], [row[1] for row in page])
+        return len(page), page[-1][2] if page else None
 
     async def purge_sleepers(self, conn: AnyConnection) -> None:
         """Forget claim loops that have been gone for an hour."""

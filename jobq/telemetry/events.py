@@ -39,12 +39,18 @@ class DrainStarted(msgspec.Struct, frozen=True):
 
 
 class WorkerStopped(msgspec.Struct, frozen=True):
-    """The worker has ended. *finished* and *handed_back* count since the drain began."""
+    """The worker has ended. *finished* and *handed_back* count since its start, *unsettled* is left to its lease."""
 
     exit_code: int
     finished: int
     handed_back: int
     unsettled: int
+
+
+class LifespanOverran(msgspec.Struct, frozen=True):
+    """The lifespan did not close within *limit_s* seconds and was cancelled."""
+
+    limit_s: float
 
 
 class JobRetried(msgspec.Struct, frozen=True):
@@ -148,6 +154,7 @@ Event = (
     | SchemaNewer
     | DrainStarted
     | WorkerStopped
+    | LifespanOverran
     | JobRetried
     | JobDied
     | JobSnoozed

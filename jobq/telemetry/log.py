@@ -37,6 +37,8 @@ def describe(event: Event) -> tuple[int, str]:
         case events.WorkerStopped(exit_code, finished, handed_back, unsettled):
             left = f", {unsettled} left to their lease" if unsettled else ""
             return logging.INFO, f"stopped: {finished} finished, {handed_back} handed back{left}; exit code {exit_code}"
+        case events.LifespanOverran(limit_s):
+            return logging.ERROR, f"the lifespan did not close within {limit_s:g} s: cancelled"
         case events.JobRetried(job_id, kind, attempt, error_type, message, delay_s, note):
             return logging.WARNING, (
                 f"{kind} {job_id} failed at attempt {attempt}, next in {delay_s:.1f} s: {_short(error_type, message)}"

@@ -61,6 +61,17 @@ class Claimer:
         self._pace = Pace()
         self._wake = asyncio.Event()
         self._asleep_since: float | None = None
+        self._claiming = False
+
+    @property
+    def is_claiming(self) -> bool:
+        """Whether a claim is under way, whose jobs are neither ready nor running for anybody to see."""
+        return self._claiming
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that this loop takes."""
+        return self._executor.kinds
 
     def wake(self) -> None:
         """Tell the loop that there may be work."""
@@ -97,19 +108,23 @@ class Claimer:
         # Shielded: what the server has committed must be started or handed back, also when the loop is cancelled
         # meanwhile. The link's deadline bounds it.
         with anyio.CancelScope(shield=True):
-            async with self._link.lend() as conn:
-                jobs = await self._store.claim_jobs(
-                    conn,
-                    queue=self.queue,
-                    kinds=self._executor.kinds,
-                    limit=limit,
-                    worker_id=self._worker_id,
-                    lease_s=self._settings.job_lease_s,
-                )
-            if self._stopping():
-                self._executor.hand_back(jobs)
-            else:
-                self._executor.start(jobs)
+            self._claiming = True
+            try:
+                async with self._link.lend() as conn:
+                    jobs = await self._store.claim_jobs(
+                        conn,
+                        queue=self.queue,
+                        kinds=self._executor.kinds,
+                        limit=limit,
+                        worker_id=self._worker_id,
+                        lease_s=self._settings.job_lease_s,
+                    )
+                if self._stopping():
+                    self._executor.hand_back(jobs)
+                else:
+                    self._executor.start(jobs)
+            finally:
+                self._claiming = False
         return len(jobs)
 
     async def _fall_asleep(self) -> bool:

@@ -18,7 +18,7 @@ from typing import cast
 import anyio
 
 from jobq.core.failure import describe
-from jobq.core.job import ClaimedJob, JobId
+from jobq.core.job import ClaimedJob
 from jobq.core.outcomes import (
     Ended,
     Interrupted,
@@ -98,7 +98,7 @@ class Executor:
         self._cancel_grace_s = cancel_grace_s
         self._emit = emit
         self._on_blocked_thread = on_blocked_thread
-        self._running: dict[JobId, Attempt] = {}
+        self._running: set[Attempt] = set()
         self._given_up: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(slots, f"jobq-{name}") if name == "thread" else None
@@ -127,8 +127,8 @@ class Executor:
             await self._changed.wait()
 
     async def wait_idle(self) -> None:
-        """Wait until no attempt holds a slot."""
-        while self._running:
+        """Wait until no attempt holds a slot that it may give back; a thread past its time-out is not waited for."""
+        while any(not attempt.overran for attempt in self._running):
             self._changed.clear()
             await self._changed.wait()
 
@@ -139,7 +139,7 @@ class Executor:
         loop = asyncio.get_running_loop()
         for one in claimed:
             attempt = Attempt(one, self._handlers[one.kind], Job(one, self._scope))
-            self._running[one.id] = attempt
+            self._running.add(attempt)
             attempt.task = loop.create_task(self._run(attempt), context=self._context.copy())
 
     def hand_back(self, claimed: Sequence[ClaimedJob]) -> None:
@@ -185,33 +185,36 @@ class Executor:
         self, threads: ThreadPoolExecutor, handler: Handler[..., object], job: Job, parameters: dict[str, object]
     ) -> object:
         context = copy_context()
+        ended: list[Returned | Raised] = []
 
-        def run() -> Ended:
-            # No exception crosses: StopIteration cannot be set on a future, and SystemExit would end the loop.
+        def run() -> None:
+            # No exception crosses: StopIteration cannot be set on a future, and SystemExit would end the loop. Nor is
+            # it returned: the frame of the pool, which the traceback refers to, would keep it.
             try:
-                return Returned(context.run(handler.call, job, parameters))
+                ended.append(Returned(context.run(handler.call, job, parameters)))
             except BaseException as error:
-                return Raised(error)
+                ended.append(Raised(error))
 
-        ended = await asyncio.get_running_loop().run_in_executor(threads, run)
-        try:
-            if isinstance(ended, Raised):
-                raise ended.error
-            assert isinstance(ended, Returned)
-            return ended.answer
-        finally:
-            del ended  # As in `_run`.
+        await asyncio.get_running_loop().run_in_executor(threads, run)
+        match ended.pop():
+            case Raised(error):
+                try:
+                    raise error
+                finally:
+                    del error  # As in `_run`.
+            case Returned(answer):
+                return answer
 
     # -- ending --------------------------------------------------------------------------------------
 
     def _end(self, attempt: Attempt, ended: Ended) -> None:
         claimed = attempt.claimed
-        if self._running.get(claimed.id) is not attempt:
+        if attempt not in self._running:
             return  # It overran its cancellation and was settled without it.
         if attempt.interruption is not None and not (isinstance(ended, Returned) and isinstance(ended.answer, Snooze)):
             ended = attempt.interruption
         run_ms = round((time.monotonic() - attempt.started) * 1000)
-        del self._running[claimed.id]
+        self._running.remove(attempt)
         if attempt.job.completed:
             self.finished += 1
             if isinstance(ended, Raised):
@@ -233,7 +236,7 @@ class Executor:
         while True:
             await anyio.sleep(every_s)
             now = time.monotonic()
-            for attempt in list(self._running.values()):
+            for attempt in list(self._running):
                 if attempt.interruption is None:
                     if now >= attempt.deadline:
                         self._interrupt(attempt, TimedOut(attempt.handler.timeout_s), now)
@@ -243,15 +246,32 @@ class Executor:
     def interrupt_all(self) -> None:
         """Cancel every running attempt; they are released, attempt returned."""
         now = time.monotonic()
-        for attempt in list(self._running.values()):
+        for attempt in list(self._running):
             if attempt.interruption is None:
                 self._interrupt(attempt, Interrupted(), now)
+
+    async def end_rest(self, limit_s: float) -> None:
+        """Cancel what still runs, settling nothing, and wait for it at most *limit_s* seconds: the worker is gone."""
+        tasks = [attempt.task for attempt in self._running if attempt.task is not None and self._threads is None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=limit_s)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def report_rest(self) -> None:
+        """Name the attempts that outlast the stop: they are left to their lease."""
+        for attempt in self._running:
+            if not attempt.overran:
+                self._report_overrun(attempt)
 
     def _interrupt(self, attempt: Attempt, what: TimedOut | Interrupted, now: float) -> None:
         if self._threads is not None:
             # A thread cannot be stopped: it keeps its slot and its lease, and the worker ends without it.
             if isinstance(what, TimedOut) and not attempt.overran:
                 self._report_overrun(attempt)
+                self._changed.set()
                 self._on_blocked_thread()
             return
         attempt.interruption = what

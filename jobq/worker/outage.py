@@ -7,11 +7,13 @@ import time
 
 import anyio
 
-from jobq.errors import DatabaseError
+from jobq.errors import ConflictError, DatabaseError
 from jobq.telemetry.events import DatabaseAway, DatabaseBack, Emit
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+CONFLICT_PAUSE_S = 0.05
+CONFLICTS_IN_A_ROW = 3
 
 
 class Outage:
@@ -22,9 +24,17 @@ class Outage:
         self._emit = emit
         self._since: float | None = None
         self._failures = 0
+        self._conflicts = 0
 
     async def pause(self, error: DatabaseError) -> None:
-        """Note a failure and wait before the next try: exponential, jittered, at most five seconds."""
+        """Note a failure and wait before the next try: exponential, jittered, at most five seconds.
+
+        A conflict with another transaction is no outage but a moment's wait, unless it meets one again and again.
+        """
+        if isinstance(error, ConflictError) and self._conflicts < CONFLICTS_IN_A_ROW:
+            self._conflicts += 1
+            await anyio.sleep(random.random() * CONFLICT_PAUSE_S)
+            return
         if self._since is None:
             self._since = time.monotonic()
             self._emit(DatabaseAway(self._loop, str(error)))
@@ -34,6 +44,7 @@ class Outage:
 
     def over(self) -> None:
         """Note a success."""
+        self._conflicts = 0
         if self._since is not None:
             self._emit(DatabaseBack(self._loop, time.monotonic() - self._since))
             self._since = None

@@ -24,7 +24,7 @@ from jobq.db.connect import Link
 from jobq.db.migrate import check_version
 from jobq.db.reports import Reports
 from jobq.db.store import Store
-from jobq.errors import ConfigurationError, DatabaseUnavailableError
+from jobq.errors import AccessRefusedError, ConfigurationError, DatabaseUnavailableError
 from jobq.handle import Resources, Scope
 from jobq.queue import Queue
 from jobq.registration import Handler
@@ -33,6 +33,7 @@ from jobq.telemetry.events import (
     DrainStarted,
     DuplicatesUnstated,
     Emit,
+    LifespanOverran,
     LoopCrashed,
     SchemaNewer,
     WorkerStarted,
@@ -86,7 +87,8 @@ class Worker:
         self._claimers: list[Claimer] = []
         self._stop = anyio.Event()
         self._hurry = anyio.Event()
-        self._starting = anyio.CancelScope()
+        self._whole = anyio.CancelScope()
+        self._is_starting = True
         self._exit_code = ExitCode.DRAINED
 
     # -- stopping from outside -----------------------------------------------------------------------
@@ -96,7 +98,8 @@ class Worker:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
-        self._starting.cancel()
+        if self._is_starting:
+            self._whole.cancel()
 
     # -- the run -------------------------------------------------------------------------------------
 
@@ -107,15 +110,19 @@ class Worker:
         database is not there within the start limit; before that nothing was claimed.
         """
         try:
-            with self._starting:
+            with self._whole:
                 await self._wait_for_database()
-            if self._stop.is_set():
-                return self._exit_code
-            async with self._queue.open_resources() as resources:
-                await self._work(resources, until_empty)
+                async with self._queue.open_resources() as resources:
+                    self._is_starting = False
+                    await self._work(resources, until_empty)
+                    self._whole.deadline = anyio.current_time() + self._settings.cancel_grace_s
+            if self._whole.cancelled_caught and not self._is_starting:
+                self._emit(LifespanOverran(self._settings.cancel_grace_s))
             return self._exit_code
         finally:
             with anyio.CancelScope(shield=True):
+                for executor in self._executors:
+                    await executor.end_rest(self._settings.cancel_grace_s)
                 for link in self._links.values():
                     await link.close()
                 await self._queue.close()
@@ -131,7 +138,7 @@ class Worker:
                 outage.over()
                 return
             except DatabaseUnavailableError as error:
-                if time.monotonic() >= give_up_at:
+                if isinstance(error, AccessRefusedError) or time.monotonic() >= give_up_at:
                     raise
                 await outage.pause(error)
 
@@ -232,19 +239,23 @@ class Worker:
     async def _stop_when_empty(self) -> None:
         """Ask for a stop once nothing is ready, running or unsettled."""
         reports = Reports(self._queue.schema)
-        queues = sorted({claimer.queue for claimer in self._claimers})
         while True:
             await anyio.sleep(EMPTY_CHECK_S)
-            if self._running() or self._settler.backlog:
-                continue
             try:
                 async with self._links["upkeep"].lend() as conn:
-                    ready = await reports.has_ready(conn, queues, sorted(self._queue.handlers))
+                    # Asked between two looks at what is under way here: a job that starts meanwhile is seen by one.
+                    ready = self._is_busy()
+                    for claimer in self._claimers:
+                        ready = ready or await reports.has_ready(conn, [claimer.queue], claimer.kinds)
             except DatabaseUnavailableError:
                 continue
-            if not ready and not self._running() and not self._settler.backlog:
+            if not ready and not self._is_busy():
                 self._stop.set()
                 return
+
+    def _is_busy(self) -> bool:
+        claiming = any(claimer.is_claiming for claimer in self._claimers)
+        return claiming or self._running() > 0 or self._settler.backlog > 0
 
     # -- stopping ------------------------------------------------------------------------------------
 
@@ -254,8 +265,6 @@ class Worker:
     async def _drain(self) -> None:
         """Let running jobs finish; cancel what the grace did not suffice for."""
         self._emit(DrainStarted(self._running(), self._settings.grace_s))
-        for executor in self._executors:
-            executor.finished = executor.handed_back = 0
         with anyio.move_on_after(self._settings.grace_s):
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(self._cancel_on_hurry, waiting)
@@ -271,6 +280,8 @@ class Worker:
             with anyio.move_on_after(self._settings.cancel_grace_s + 2 * self._settings.sweep_s):
                 for executor in self._executors:
                     await executor.wait_idle()
+            for executor in self._executors:
+                executor.report_rest()
 
     async def _cancel_on_hurry(self, waiting: TaskGroup) -> None:
         await self._hurry.wait()

@@ -74,7 +74,6 @@ def test_types_of_other_modules_have_their_module() -> None:
 
     assert describe(Error()).type == f"{__name__}.{Error.__qualname__}"
     assert describe(asyncio.CancelledError()).type == "asyncio.exceptions.CancelledError"
-    assert describe(SystemExit(3)) == describe(SystemExit(3))
 
 
 def test_tracebacks_have_no_values_of_variables() -> None:
@@ -91,29 +90,17 @@ def test_tracebacks_have_no_values_of_variables() -> None:
 def test_frames_of_the_worker_are_left_out() -> None:
     """The traceback begins with the handler, and keeps everything if there is no handler in it."""
     worker: dict[str, Any] = {"__name__": "jobq.worker.executor"}
-    exec(compile("def run(handler):\n    handler()", "executor.py", "exec"), worker)
-    error = raised(lambda: fail(ValueError("x")))
-    ours = error.__traceback__
-    assert ours is not None
+    code = "def run(handler):\n  try: handler()\n  except Exception as exc: return exc"
+    exec(compile(code, "executor.py", "exec"), worker)
 
     def handler() -> None:
         raise KeyError("k")
 
-    def called() -> None:
-        worker["run"](handler)
+    of_handler, of_worker = describe(worker["run"](handler)), describe(worker["run"](None))
 
-    whole = raised(called)
-    assert whole.__traceback__ is not None
-    assert whole.__traceback__.tb_next is not None
-    whole.__traceback__ = whole.__traceback__.tb_next.tb_next  # from `run` on
-    assert "executor.py" not in describe(whole).traceback
-    assert "in handler" in describe(whole).traceback
-
-    only = raised(lambda: worker["run"](None))
-    assert only.__traceback__ is not None
-    assert only.__traceback__.tb_next is not None
-    only.__traceback__ = only.__traceback__.tb_next.tb_next
-    assert "executor.py" in describe(only).traceback
+    assert "in handler" in of_handler.traceback
+    assert "executor.py" not in of_handler.traceback
+    assert "executor.py" in of_worker.traceback
 
 
 # -- groups ------------------------------------------------------------------------------------------

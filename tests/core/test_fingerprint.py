@@ -72,3 +72,4 @@ def test_the_rule_of_the_fingerprint_is_fixed() -> None:
     """Fingerprints are stored: another rule would split the groups of dead letters that exist."""
     assert describe(ValueError("order 17 not found")).fingerprint == "e7e0836a413c"
     assert plain("timed out after 30 s", type="TimeoutError").fingerprint == "c60c71c963d8"
+    assert describe(ExceptionGroup("g", [ValueError("a"), KeyError("b"), OSError("c")])).fingerprint == "7bf24c15d568"

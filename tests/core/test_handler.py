@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -91,17 +91,21 @@ def test_a_job_before_the_slash_is_fine() -> None:
 
     async def handler(job: Job, /, order_id: int) -> None: ...
 
-    assert read(handler).takes_job
-    assert read(handler).positional == ("order_id",)
+    assert (read(handler).takes_job, read(handler).positional) == (True, ("order_id",))
 
 
 def test_a_wrapper_shows_what_it_wraps() -> None:
     """The signature and the names of its annotations come from the innermost function, `async` from the outermost."""
+    elsewhere: dict[str, Any] = {"Euro": Money}
+    exec("def pay(amount: 'Euro') -> None: ...", elsewhere)
 
-    @functools.wraps(tidy)
-    async def wrapper() -> None: ...
+    @functools.wraps(elsewhere["pay"])
+    async def wrapper(*args: object, **kwargs: object) -> None: ...
 
-    assert read(wrapper).is_async
+    signature = read(wrapper)
+
+    assert signature.is_async
+    assert signature.decode('{"amount": {"amount": "1.50"}}') == {"amount": Money(Decimal("1.50"))}
 
 
 @given(TYPED)
@@ -146,7 +150,6 @@ def test_bind_takes_what_the_call_takes() -> None:
         (("7",), {}, "$.order_id"),
         ((7.0,), {}, "$.order_id"),
         ((True,), {}, "$.order_id"),
-        ((None,), {}, "$.order_id"),
         ((7, None), {}, "$.note"),
         ((7,), {"lines": [Line(Money(Decimal(1)), Colour.RED), {"price": {"amount": 1, "currency": 2}}]}, ...),
         ((7,), {"lines": [Opaque()]}, "$.lines[0]"),
@@ -195,15 +198,6 @@ def test_classes_may_refuse_values_themselves() -> None:
 
     assert (error.field, "is odd - at `$.all`" in str(error)) == ("$.even", True)
     assert "not known here" in str(unfit(read(other).bind_payload, {"number": 1}))
-
-
-def test_constraints_of_annotations_hold() -> None:
-    """`msgspec.Meta` is respected at enqueue and at the run."""
-
-    def handler(percent: Annotated[int, msgspec.Meta(ge=0, le=100)]) -> None: ...
-
-    assert unfit(read(handler).bind_payload, 101).field == "$.percent"
-    assert unfit(read(handler).decode, '{"percent": -1}').field == "$.percent"
 
 
 # -- decoded at the run ------------------------------------------------------------------------------

@@ -14,6 +14,11 @@ from tests.core.strategies import FEW
 Check = Callable[[object], str | None]
 
 
+class Garbled:
+    def __repr__(self) -> str:
+        return "\ud800"
+
+
 @pytest.mark.parametrize("name", ["a", "send_receipt", "Mail:eu-1.x", "9", "a" * 60])
 @pytest.mark.parametrize("check", [kind_fault, queue_fault])
 def test_plain_names_are_accepted(check: Check, name: str) -> None:
@@ -90,7 +95,9 @@ def test_shown_is_short_and_printable(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [10**5000, "x" * 10**6, list(range(10**5)), "\ud800\0", object()], ids=lambda value: type(value).__name__
+    "value",
+    [10**5000, "x" * 10**6, list(range(10**5)), "\ud800\0", Garbled(), object()],
+    ids=lambda value: type(value).__name__,
 )
 def test_shown_copes_with_huge_and_odd_values(value: object) -> None:
     """An integer that Python refuses to print, long values and broken text are shown all the same."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import json
 import math
 import types
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobq.core.payload import LARGE_PAYLOAD_BYTES, MAX_DEPTH, MAX_PAYLOAD_BYTES, encode
+from jobq.core.payload import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode
 from jobq.errors import PayloadError
 from tests.core.strategies import DOCUMENTS, FEW, PLACES, Place, bury
 
@@ -59,6 +60,14 @@ def refused(values: object) -> PayloadError:
     return caught.value
 
 
+def overflows(depth: int) -> bool:
+    try:
+        msgspec.to_builtins(nested(depth))
+    except RecursionError:
+        return True
+    return False
+
+
 def nested(depth: int, leaf: object = 1) -> dict[str, object]:
     """Return an object with *depth* levels of containers, itself the first."""
     value = leaf
@@ -68,6 +77,7 @@ def nested(depth: int, leaf: object = 1) -> dict[str, object]:
 
 
 @given(DOCUMENTS)
+@example(nested(100))
 @FEW
 def test_a_json_object_is_stored_as_it_is(document: dict[str, object]) -> None:
     """What is JSON already comes back equal, from text that PostgreSQL takes."""
@@ -83,7 +93,6 @@ def test_a_json_object_is_stored_as_it_is(document: dict[str, object]) -> None:
         (datetime(2026, 1, 31, 9, tzinfo=UTC), '"2026-01-31T09:00:00Z"'),
         (datetime(2026, 1, 31, 9, tzinfo=timezone(timedelta(hours=2))), '"2026-01-31T09:00:00+02:00"'),
         (datetime(1900, 1, 1, tzinfo=timezone(timedelta(minutes=9, seconds=21))), '"1899-12-31T23:50:39Z"'),
-        (date(2026, 1, 31), '"2026-01-31"'),
         (timedelta(days=1), '"P1D"'),
         (b"ab", '"YWI="'),
         ((1, 2), "[1,2]"),
@@ -107,11 +116,9 @@ def test_the_type_table_holds(value: object, stored: str) -> None:
 UNSTORABLE: list[object] = [
     math.nan,
     math.inf,
-    -math.inf,
     Percent("nan"),
     Decimal("NaN"),
     Decimal("sNaN"),
-    Decimal("-Infinity"),
     2**63,
     -(2**63) - 1,
     10**5000,
@@ -121,7 +128,6 @@ UNSTORABLE: list[object] = [
     datetime(2026, 1, 31, tzinfo=BrokenZone()),
     object(),
     Rude(),
-    1j,
     Box,
     {("a", "tuple"): 1},
 ]
@@ -139,6 +145,12 @@ def test_what_cannot_be_stored_is_refused_with_its_path(place: Place, which: int
     assert str(error).startswith(f"payload of 'send': {path} = ")
     assert "; " in str(error)
     assert len(str(error)) < 500
+
+
+def test_the_first_fault_of_the_document_is_told() -> None:
+    """Of several, it is the one that a reader meets first; tuples are looked into like lists."""
+    assert refused({"a": 1, "b": [1, math.inf], "c": math.nan}).field == "$.b[1]"
+    assert refused({"a": (1, math.inf)}).field == "$.a[1]"
 
 
 @pytest.mark.parametrize("key", ["a\0b", "\ud800"])
@@ -169,11 +181,6 @@ def test_numbers_up_to_the_limits_are_stored(number: float) -> None:
     assert json.loads(encode({"n": number}, kind="send")) == {"n": number}
 
 
-def test_a_hundred_levels_are_stored() -> None:
-    """The limit of nesting is the last depth that passes."""
-    assert json.loads(encode(nested(MAX_DEPTH), kind="send")) == nested(100)
-
-
 @given(st.integers(MAX_DEPTH + 1, 2000))
 @FEW
 def test_deeper_nesting_is_refused(depth: int) -> None:
@@ -183,6 +190,14 @@ def test_deeper_nesting_is_refused(depth: int) -> None:
     assert "nested deeper than 100 levels" in str(error)
     assert error.field.startswith("$.a")
     assert len(str(error)) < 500
+
+
+def test_the_end_of_the_stack_is_no_edge() -> None:
+    """Where msgspec still encodes the part, but no longer the whole, it is the same refusal."""
+    beyond = bisect.bisect(range(4_000), 0, key=overflows)
+
+    for depth in range(beyond - 8, beyond + 8):
+        assert "nested deeper than 100 levels" in str(refused(nested(depth)))
 
 
 @pytest.mark.parametrize("length", [1, 2, 50])
@@ -227,24 +242,9 @@ def test_a_payload_that_is_too_large_names_its_largest_field() -> None:
     assert "262,144" in str(error)
 
 
-def test_the_threshold_of_the_warning_is_8_kib() -> None:
-    """From here on the caller warns: payloads are references and intent, not state."""
-    assert LARGE_PAYLOAD_BYTES == 8192
-
-
 def test_the_message_shows_value_and_remedy() -> None:
     """The whole message, as a user reads it."""
     assert str(refused({"lines": [1, 2, 3, {"price": math.inf}]})) == (
         "payload of 'send': $.lines[3].price = inf is not a finite number, which JSON cannot hold;"
         " pass None, or leave the field out"
     )
-
-
-def test_the_encoded_payload_is_independent_of_the_values() -> None:
-    """Encoding copies: nothing in the caller's objects is changed."""
-    values = {"a": [Percent(0.5), {"b": (1, 2)}]}
-
-    encode(values, kind="send")
-
-    assert values == {"a": [0.5, {"b": (1, 2)}]}
-    assert type(values["a"][0]) is Percent

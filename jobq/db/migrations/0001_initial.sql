@@ -256,11 +256,11 @@ begin
         raise exception 'jobq: the payload of % is not a JSON object', enqueue.kind using errcode = 'invalid_parameter_value',
             hint = 'Pass an object whose keys are the handler''s parameters, such as {"order_id": 123}.';
     end if;
-    -- The library's limit is 256 kB of compact JSON; jsonb prints the same object with spaces.
-    if octet_length(enqueue.payload::text) > 524288 then
-        raise exception 'jobq: the payload of % has % bytes, above the limit of 256 kB', enqueue.kind,
-            octet_length(enqueue.payload::text) using errcode = 'invalid_parameter_value',
-            hint = 'Store the data in a table and enqueue a reference to it.';
+    -- The library's limit is 256 kB of JSON, of which jsonb makes up to six times as much (an array of small numbers).
+    if pg_column_size(enqueue.payload) > 2097152 then
+        raise exception 'jobq: the payload of % has % bytes', enqueue.kind, pg_column_size(enqueue.payload)
+            using errcode = 'invalid_parameter_value',
+            hint = 'The limit is 256 kB of JSON: store the data in a table and enqueue a reference to it.';
     end if;
     if not isfinite(enqueue.run_at) then
         raise exception 'jobq: run_at % is not a time', enqueue.run_at using errcode = 'invalid_parameter_value',
@@ -269,6 +269,12 @@ begin
     if octet_length(enqueue.idempotency_key) not between 1 and 512 then
         raise exception 'jobq: the idempotency key of % has % bytes', enqueue.kind, octet_length(enqueue.idempotency_key)
             using errcode = 'invalid_parameter_value', hint = 'A key has 1 to 512 bytes.';
+    end if;
+    if enqueue.idempotency_key is not null
+        and (enqueue.idempotency_for between interval '0' and interval '366 days') is distinct from true
+    then
+        raise exception 'jobq: idempotency_for % is not a time to answer', coalesce(enqueue.idempotency_for::text, 'null')
+            using errcode = 'invalid_parameter_value', hint = 'From 0 to 366 days; 24 hours is the default.';
     end if;
     if enqueue.priority is null or enqueue.priority not between 0 and 9 then
         raise exception 'jobq: priority % is not between 0 and 9', coalesce(enqueue.priority::text, 'null')

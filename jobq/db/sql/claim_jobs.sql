@@ -24,10 +24,10 @@ with picked as materialized (
             and j.run_at <= now()
             and j.kind = any($2::text[])
         order by j.run_at, j.id
-        limit $3
+        limit $3::int
         for update skip locked
     ) as ready
-    limit $3
+    limit $3::int
 )
 update @schema@.job as j
 set worker_id = $4,
@@ -35,9 +35,9 @@ set worker_id = $4,
     attempt = j.attempt + 1,
     claimed_at = clock_timestamp(),
     lease_until = clock_timestamp() + $5::float8 * interval '1 second'
--- An array, not a join: under a generic plan a join may turn into a scan of the table.
+-- An array, not a join: under a generic plan a join may turn into a scan of the table. That the job waits stands in
+-- `picked`, which holds its lock; said again here, it would invite a walk of the whole index of waiting jobs.
 where j.id = any(array(select id from picked))
-    and j.worker_id is null
 returning
     j.id, j.queue, j.kind, j.priority, j.run_at, j.payload, j.attempt, j.crashes, j.max_attempts, j.fence,
     j.enqueued_at, j.claimed_at, j.headers

@@ -9,4 +9,4 @@ select
 from @schema@.dead_letter d
 where true /* filter */
 order by d.died_at desc, d.id desc
-limit $1
+limit $1::int

@@ -11,4 +11,4 @@ from @schema@.dead_letter d
 where d.id > $1
     and d.id <= $2 /* filter */
 order by d.id
-limit $3
+limit $3::int

@@ -12,13 +12,20 @@ with picked as materialized (
     where d.id = any($1::bigint[])
     order by d.id
     for update skip locked
-), owned as materialized (
-    select p.id, p.queue,
-        case
-            when p.idempotency_key is null then p.id
-            else @schema@.take_key(p.kind, p.idempotency_key, p.id, interval '0')
-        end as owner_id
+), first as materialized (
+    -- One letter a key: the keys are taken within this statement, which does not see the jobs that it makes. In the
+    -- order in which a bulk enqueue takes them, that of code points.
+    select distinct on (p.kind collate "C", p.idempotency_key collate "C") p.id, p.kind, p.idempotency_key
     from picked p
+    where p.idempotency_key is not null
+    order by p.kind collate "C", p.idempotency_key collate "C", p.id
+), taken as materialized (
+    select f.kind, f.idempotency_key, @schema@.take_key(f.kind, f.idempotency_key, f.id, interval '0') as owner_id
+    from first f
+), owned as materialized (
+    select p.id, p.queue, case when p.idempotency_key is null then p.id else t.owner_id end as owner_id
+    from picked p
+    left join taken t on t.kind = p.kind and t.idempotency_key = p.idempotency_key
 ), redriven as (
     delete from @schema@.dead_letter d
     where d.id = any(array(select o.id from owned o where o.owner_id = o.id))

@@ -13,7 +13,7 @@ with failed as (
     delete from @schema@.job as j
     where j.id = any($1::bigint[])
         and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]
-        and j.worker_id = $3
+        and j.worker_id is not distinct from $3
     returning
         j.id, j.run_at, j.enqueued_at, j.claimed_at, j.first_failed_at, j.worker_id, j.crashes, j.fence, j.redrives,
         j.max_attempts, j.priority, j.queue, j.kind, j.payload, j.errors, j.headers, j.idempotency_key,

@@ -3,6 +3,8 @@
 -- Delete the live rows and write their history. Rows that were reaped meanwhile carry another fence, do not match and
 -- are not returned: the caller counts them as lost leases.
 --
+-- The worker is compared in a way that no index serves: by `job_held` the plan would walk all that the worker ever held.
+--
 -- $1 ids        bigint[]  used as `id = any($1)`, so that the plan stays an index scan; no duplicates
 -- $2 fences     int[]     by position
 -- $3 worker_id  uuid
@@ -11,7 +13,7 @@ with finished as (
     delete from @schema@.job as j
     where j.id = any($1::bigint[])
         and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]
-        and j.worker_id = $3
+        and j.worker_id is not distinct from $3
     returning j.id, j.enqueued_at, j.claimed_at, j.worker_id, j.attempt, j.crashes, j.priority, j.queue, j.kind, j.payload
 ), clock as materialized (
     -- The slot of the ring that is current; none while history is off.

@@ -20,5 +20,5 @@ set worker_id = null,
     )
 where j.id = any($1::bigint[])
     and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]
-    and j.worker_id = $3
+    and j.worker_id is not distinct from $3
 returning j.id

@@ -1,0 +1,373 @@
+"""Migrations: forward only, once each, from any number of processes, and nobody but them runs DDL."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import shlex
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobq import DatabaseError, MigrationError, SchemaError
+from jobq.db import migrate
+from jobq.db.migrate import Migration, as_sql, check_version, current_version
+from jobq.db.statements import quote_identifier, render
+from tests.db.rows import Rows
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from tests.conftest import Conn
+
+# Applied in production: a change is a migration of its own. Refreshed only until the first release is committed.
+FROZEN = {"0001_initial.sql": "57d23dbd11f485282a9980850b6ab1f3dfbd0f29ad8c8513f8b3de7602e2c89a"}
+
+FOLDER = files("jobq.db").joinpath("migrations")
+DDL = re.compile(r"\b(create|alter|drop|truncate|comment|grant|revoke|reindex|cluster|vacuum|lock|listen)\b", re.I)
+
+# Everything that a schema is made of, with the schema's name taken out: one line an object.
+CATALOGUE = """
+with members as (
+    select c.oid, c.relname, c.relkind, c.reloptions, c.relpersistence, pg_get_partkeydef(c.oid) as partition_key,
+        pg_get_expr(c.relpartbound, c.oid) as bound, pg_get_indexdef(c.oid) as index
+    from pg_catalog.pg_class c
+    where c.relnamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1)
+), lines as (
+    select format('%s %s %s %s %s %s', relkind, relname, relpersistence, reloptions, partition_key, bound) as line
+    from members
+    union all
+    select format('index %s %s', relname, index) from members where relkind in ('i', 'I')
+    union all
+    select format(
+        'column %s.%s %s %s %s %s %s', m.relname, a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod),
+        a.attnotnull, a.attidentity, pg_catalog.pg_get_expr(d.adbin, d.adrelid)
+    )
+    from members m
+    join pg_catalog.pg_attribute a on a.attrelid = m.oid and a.attnum > 0
+    left join pg_catalog.pg_attrdef d on d.adrelid = m.oid and d.adnum = a.attnum
+    union all
+    select format('constraint %s.%s %s', m.relname, c.conname, pg_catalog.pg_get_constraintdef(c.oid))
+    from members m join pg_catalog.pg_constraint c on c.conrelid = m.oid
+    union all
+    select pg_catalog.pg_get_functiondef(p.oid)
+    from pg_catalog.pg_proc p
+    where p.pronamespace = (select n.oid from pg_catalog.pg_namespace n where n.nspname = $1)
+)
+select array(select replace(line, quote_ident($1), '@schema@') from lines order by 1)
+"""
+
+
+@pytest.fixture
+async def another(empty_conn: Conn, schema: str) -> object:
+    """The name of a second schema, which is dropped after the test."""
+    yield f"{schema} too"
+    await empty_conn.execute(f"drop schema if exists {quote_identifier(f'{schema} too')} cascade")
+
+
+@pytest.fixture
+def second_migration(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Pretend that this code has a migration 2, with the given SQL."""
+    real = migrate.migrations()
+
+    def pretend(text: str) -> None:
+        monkeypatch.setattr(migrate, "migrations", lambda: (*real, Migration(2, "second", text)))
+
+    return pretend
+
+
+async def catalogue(conn: Conn, schema: str) -> list[str]:
+    lines: list[str] = await conn.fetchval(CATALOGUE, schema)
+    return lines
+
+
+async def applied(conn: Conn, schema: str) -> list[Record]:
+    return await conn.fetch(f"select version, name from {quote_identifier(schema)}.migration order by version")
+
+
+# -- from empty --------------------------------------------------------------------------------------
+
+
+async def test_an_empty_database_gets_everything(empty_conn: Conn, schema: str) -> None:
+    """Each migration once, in order, with its name and time; and what this call applied is returned."""
+    before = await current_version(empty_conn, schema)
+
+    done = await migrate.migrate(empty_conn, schema)
+
+    assert before == 0
+    assert done == list(migrate.migrations())
+    assert [tuple(row) for row in await applied(empty_conn, schema)] == [(1, "initial")]
+    assert await current_version(empty_conn, schema) == migrate.newest_version() == 1
+
+
+async def test_a_second_run_changes_nothing(conn: Conn, schema: str) -> None:
+    """It says that there was nothing to do."""
+    before = await catalogue(conn, schema), await applied(conn, schema)
+
+    done = await migrate.migrate(conn, schema)
+
+    assert done == []
+    assert (await catalogue(conn, schema), await applied(conn, schema)) == before
+
+
+async def test_what_else_is_in_the_schema_stays(empty_conn: Conn, schema: str) -> None:
+    """A schema that exists is used as it is, foreign tables in it and in others untouched."""
+    name = quote_identifier(schema)
+    await empty_conn.execute(f"create schema {name}; create table {name}.orders as select 1 as id")
+    before = await catalogue(empty_conn, schema)
+    elsewhere = await everything_else(empty_conn, schema)
+
+    await migrate.migrate(empty_conn, schema)
+
+    assert set(before) <= set(await catalogue(empty_conn, schema))
+    assert await empty_conn.fetchval(f"select id from {name}.orders") == 1
+    assert await everything_else(empty_conn, schema) == elsewhere
+
+
+async def everything_else(conn: Conn, schema: str) -> list[str]:
+    """The objects of all other schemas."""
+    names: list[str] = await conn.fetchval(
+        "select array(select format('%s %s', relnamespace, relname) from pg_catalog.pg_class"
+        " where relkind not in ('t', 'i') and relnamespace <> to_regnamespace(quote_ident($1))"
+        " and relnamespace <> 'pg_toast'::regnamespace order by 1)",
+        schema,
+    )
+    return names
+
+
+async def test_two_instances_are_independent(rows: Rows, schema: str, another: str) -> None:
+    """Side by side in one database: each has its own version, jobs and keys (F98)."""
+    await migrate.migrate(rows.conn, another)
+    theirs = Rows(rows.conn, type(rows.store)(another))
+
+    mine_id = await rows.waiting(idempotency_key="a")
+    their_id = await theirs.waiting(idempotency_key="a")
+
+    assert (mine_id, their_id) == (1, 1)
+    assert (await rows.count(), await theirs.count()) == (1, 1)
+    assert await catalogue(rows.conn, another) == await catalogue(rows.conn, schema)
+
+
+# -- many at once ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("default", ["read committed", "serializable"])
+async def test_ten_at_once_on_an_empty_database(
+    empty_conn: Conn, schema: str, connect: Callable[[], Awaitable[Conn]], default: str
+) -> None:
+    """Whoever comes first migrates, the others wait and find nothing to do, in each of ten rounds (F89)."""
+    conns = [await connect() for _ in range(10)]
+    for conn in conns:
+        await conn.execute(f"set default_transaction_isolation = '{default}'")
+
+    for _ in range(10):
+        done = await asyncio.gather(*(migrate.migrate(conn, schema) for conn in conns))
+
+        assert sorted(len(each) for each in done) == [0] * 9 + [1]
+        assert [tuple(row) for row in await applied(empty_conn, schema)] == [(1, "initial")]
+        await empty_conn.execute(f"drop schema {quote_identifier(schema)} cascade")
+
+
+PROCESS = """
+import asyncio, sys, asyncpg
+from jobq.db.migrate import migrate
+
+async def main(dsn, schema):
+    conn = await asyncpg.connect(dsn)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(len(await migrate(conn, schema)))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_four_processes_at_once(empty_conn: Conn, schema: str, dsn: str) -> None:
+    """The lock is the database's, not the process's."""
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PROCESS, dsn, schema, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+
+    said = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))
+
+    assert sorted(out for out, _ in said) == [b"0\n"] * 3 + [b"1\n"]
+    assert [tuple(row) for row in await applied(empty_conn, schema)] == [(1, "initial")]
+
+
+# -- as a script -------------------------------------------------------------------------------------
+
+
+def statements(script: str) -> list[str]:
+    """Cut a script as psql does: at semicolons outside of quotes and comments."""
+    token = re.compile(r"--[^\n]*|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|(\$\w*\$).*?\1|;|[^-'\"$;]+|.", re.S)
+    parts = [""]
+    for match in token.finditer(script):
+        if match[0] == ";":
+            parts.append("")
+        else:
+            parts[-1] += match[0]
+    assert not parts[-1].strip()
+    return parts[:-1]
+
+
+async def test_the_script_makes_the_same_schema(conn: Conn, schema: str, another: str) -> None:
+    """What `jobq migrate --sql` prints, run statement by statement, equals what `jobq migrate` does."""
+    for statement in statements(as_sql(another)):
+        await conn.execute(statement)
+
+    assert await catalogue(conn, another) == await catalogue(conn, schema)
+    assert await applied(conn, another) == await applied(conn, schema)
+    assert not conn.is_in_transaction()
+    assert await migrate.migrate(conn, another) == []
+
+
+async def test_the_script_of_an_upgrade_begins_after_the_version(
+    conn: Conn, schema: str, second_migration: Callable[[str], None]
+) -> None:
+    """It applies what is missing, and only that."""
+    second_migration("create table @schema@.second (id int);")
+
+    for statement in statements(as_sql(schema, after=1)):
+        await conn.execute(statement)
+
+    assert [tuple(row) for row in await applied(conn, schema)] == [(1, "initial"), (2, "second")]
+    assert await conn.fetchval(render("select count(*) from @schema@.second", schema)) == 0
+    assert "create schema" not in as_sql(schema, after=1)
+
+
+async def test_the_script_of_nothing_has_no_transaction(schema: str) -> None:
+    """An instance that is up to date gets a script that changes nothing."""
+    assert "begin" not in as_sql(schema, after=migrate.newest_version())
+
+
+# -- when it cannot be -------------------------------------------------------------------------------
+
+
+async def test_a_lock_that_is_not_to_be_had_changes_nothing(
+    conn: Conn, schema: str, other: Conn, second_migration: Callable[[str], None]
+) -> None:
+    """After `lock_timeout` the migration gives way to whoever it would hold up, and says so (F88)."""
+    second_migration("create table @schema@.second (id int); alter table @schema@.job add column second int;")
+    before = await catalogue(conn, schema)
+
+    async with other.transaction():
+        await other.execute(render("lock table @schema@.job in access share mode", schema))
+        with pytest.raises(MigrationError, match=r"0002 \(second\) did not get its lock within 0.1 s .* run it again"):
+            await migrate.migrate(conn, schema, lock_timeout_s=0.1)
+
+    assert await catalogue(conn, schema) == before
+    assert await current_version(conn, schema) == 1
+    assert await conn.fetchval("show lock_timeout") == "0"
+    assert [done.name for done in await migrate.migrate(conn, schema, lock_timeout_s=0.1)] == ["second"]
+
+
+async def test_a_statement_that_fails_changes_nothing(
+    conn: Conn, schema: str, second_migration: Callable[[str], None]
+) -> None:
+    """A migration is one transaction: the tables that it made before the error are gone."""
+    second_migration("create table @schema@.second (id int); select 1 / 0;")
+    before = await catalogue(conn, schema)
+
+    with pytest.raises(DatabaseError, match="division by zero"):
+        await migrate.migrate(conn, schema)
+
+    assert await catalogue(conn, schema) == before
+    assert await current_version(conn, schema) == 1
+
+
+async def test_what_came_before_a_failure_stays(
+    empty_conn: Conn, schema: str, second_migration: Callable[[str], None]
+) -> None:
+    """Each migration commits by itself, and the next run goes on where this one stopped."""
+    second_migration("select 1 / 0;")
+    with pytest.raises(DatabaseError):
+        await migrate.migrate(empty_conn, schema)
+    assert await current_version(empty_conn, schema) == 1
+    second_migration("create table @schema@.second (id int);")
+
+    done = await migrate.migrate(empty_conn, schema)
+
+    assert [each.version for each in done][-1] == 2
+    assert await current_version(empty_conn, schema) == 2
+
+
+# -- the version -------------------------------------------------------------------------------------
+
+
+async def test_a_missing_instance_names_the_command(empty_conn: Conn, schema: str) -> None:
+    """With the schema's option, quoted, unless it is the default's; nothing is created."""
+    with pytest.raises(SchemaError, match="has no jobq in it: run `jobq migrate --schema") as caught:
+        await check_version(empty_conn, schema)
+    with pytest.raises(SchemaError, match="run `jobq migrate` once"):
+        await check_version(empty_conn, "jobq")
+
+    assert shlex.quote(schema) in str(caught.value)
+    assert await catalogue(empty_conn, schema) == []
+
+
+async def test_an_older_schema_names_the_command(
+    conn: Conn, schema: str, second_migration: Callable[[str], None]
+) -> None:
+    """Code that is newer than its schema does not start (F91)."""
+    second_migration("select 1;")
+
+    with pytest.raises(SchemaError, match="is at version 1, this code needs 2: run `jobq migrate"):
+        await check_version(conn, schema)
+
+
+async def test_a_newer_schema_is_a_warning(conn: Conn, schema: str) -> None:
+    """Older code goes on working, and is told; migrating from it does nothing (F91)."""
+    await conn.execute(render("insert into @schema@.migration (version, name) values (7, 'later')", schema))
+
+    warning = await check_version(conn, schema)
+
+    assert warning is not None
+    assert "is at version 7, newer than this code's 1: upgrade jobq soon" in warning
+    assert await migrate.migrate(conn, schema) == []
+
+
+async def test_the_right_version_says_nothing(conn: Conn, schema: str) -> None:
+    """Neither an error nor a warning."""
+    assert await check_version(conn, schema) is None
+
+
+# -- the files ---------------------------------------------------------------------------------------
+
+
+def test_an_applied_migration_is_not_changed() -> None:
+    """Its file has the content that production has applied."""
+    found = {
+        entry.name: hashlib.sha256(entry.read_bytes()).hexdigest()
+        for entry in FOLDER.iterdir()
+        if entry.name.endswith(".sql")
+    }
+
+    assert found == FROZEN
+
+
+def test_versions_have_no_gaps() -> None:
+    """Every file in the folder is a migration, numbered from 1 on."""
+    names = sorted(entry.name for entry in FOLDER.iterdir() if entry.name.endswith(".sql"))
+
+    assert [migration.version for migration in migrate.migrations()] == list(range(1, len(names) + 1))
+
+
+def test_only_migrations_run_ddl() -> None:
+    """No statement of workers and producers creates, changes or locks an object (F88)."""
+    found = {}
+    for entry in files("jobq.db").joinpath("sql").iterdir():
+        code = re.sub(r"--[^\n]*|'[^']*'", "", entry.read_text("utf-8"))
+        if entry.name != "create_instance.sql" and (words := DDL.findall(code)):
+            found[entry.name] = words
+
+    assert found == {}

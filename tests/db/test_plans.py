@@ -1,0 +1,264 @@
+"""Each statement of the hot path has one sensible plan: with stale statistics, generic or custom, on an old server too.
+
+The statistics are those of the empty tables, as after a quiet night, and autovacuum does not correct them. Required is
+that no statement scans a whole table or index that may be long, and that a claim touches few pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from jobq.core.job import JobId, WorkerId
+from jobq.db import migrate
+from jobq.db.connect import Link
+from jobq.db.statements import load_statements, quote_identifier, render
+from jobq.dead_letters import PAGE
+from tests.db.rows import KIND, LEASE_S, QUEUE, SETTLES, Attempt, Rows, new_worker, settle
+
+if TYPE_CHECKING:
+    from tests.conftest import Conn
+
+WORKER = WorkerId(UUID("7b0c6f0e-1d1e-4c55-9d1a-0242ac120002"))
+LARGE = {"job", "dead_letter", "idempotency_key", *(f"done_{slot}" for slot in range(8))}
+MODES = ["force_generic_plan", "force_custom_plan"]
+
+_names = count(1)
+
+STALE = """
+    analyze @schema@.job, @schema@.done, @schema@.dead_letter, @schema@.idempotency_key;
+    alter table @schema@.job set (autovacuum_enabled = off);
+    alter table @schema@.dead_letter set (autovacuum_enabled = off);
+    alter table @schema@.idempotency_key set (autovacuum_enabled = off);
+"""
+READY = """
+    insert into @schema@.job (queue, kind, priority, run_at, enqueued_at, payload)
+    select 'mail', 'send_receipt', n % 10, now() - interval '1 hour' + n * interval '1 ms', now(), '{"order_id": 7}'
+    from generate_series(1, 100000) n
+"""
+SCHEDULED = """
+    insert into @schema@.job (queue, kind, priority, run_at, enqueued_at, payload)
+    select 'mail', 'send_receipt', n % 3, now() + interval '1 day' + n * interval '1 ms', now(), '{"order_id": 7}'
+    from generate_series(1, 50000) n
+"""
+HELD = f"""
+    insert into @schema@.job (id, queue, kind, worker_id, fence, run_at, enqueued_at, lease_until, payload)
+    select
+        1000000 + n, 'mail', 'send_receipt', '{WORKER}', 1, now() - interval '1 hour', now(), now() + interval '1 min',
+        '{{"order_id": 7}}'
+    from generate_series(0, 4999) n
+"""
+DEAD = """
+    insert into @schema@.dead_letter (
+        id, run_at, enqueued_at, first_failed_at, died_at, attempt, crashes, fence, redrives, priority, queue, kind,
+        reason, error_type, error_message, fingerprint, payload, errors
+    )
+    select
+        2000000 + n, now(), now(), now(), now() - n * interval '1 s', 10, 0, 10, 0, 5, 'mail', 'send_receipt',
+        'attempts used up', 'E', 'no', '0123456789ab', '{}', '[]'
+    from generate_series(1, 100000) n
+"""
+DONE = """
+    insert into @schema@.done (
+        id, enqueued_at, finished_at, run_ms, attempt, crashes, slot, priority, queue, kind, outcome, payload
+    )
+    select 3000000 + n, now(), now(), 1, 1, 0, n % 8, 5, 'mail', 'send_receipt', 'done', '{}'
+    from generate_series(1, 40000) n
+"""
+
+
+class Case(NamedTuple):
+    """A statement, its arguments as literals, and the indexes that it may use, in any number."""
+
+    statement: str
+    arguments: str
+    indexes: set[str]
+
+
+def array(*values: object) -> str:
+    """An array as a literal; EXECUTE takes no subquery."""
+    return "'{" + ",".join(map(str, values)) + "}'"
+
+
+HELD_IDS = range(1_000_000, 1_003_500, 7)
+PROOF = f"{array(*HELD_IDS)}, {array(*[1] * 500)}, '{WORKER}'"
+DEAD_IDS = array(*range(2_000_000, 2_000_000 + PAGE * 7, 7))
+EACH_1, EACH_EMPTY = array(*[1] * 500), array(*['"{}"'] * 500)
+CASES = [
+    Case("claim_jobs", f"'mail', '{{send_receipt}}', 100, '{WORKER}', 60", {"job_waiting", "job_pkey"}),
+    Case("has_ready", "'{mail}', '{send_receipt}'", {"job_waiting"}),
+    Case("settle_done", f"{PROOF}, {EACH_1}", {"job_pkey"}),
+    Case("settle_retry", f"{PROOF}, {EACH_1}, {EACH_EMPTY}", {"job_pkey"}),
+    Case("settle_released", f"{PROOF}, {EACH_1}", {"job_pkey"}),
+    Case("settle_dead", f"{PROOF}, {array(*['t'] * 500)}, {EACH_EMPTY}, {EACH_EMPTY}", {"job_pkey"}),
+    Case("redrive_jobs", DEAD_IDS, {"dead_letter_pkey"}),
+    Case("delete_dead_letters", DEAD_IDS, {"dead_letter_pkey"}),
+    Case("show_dead", "2000007", {"dead_letter_pkey"}),
+    Case("list_dead", "100", {"dead_letter_died"}),
+    Case("page_dead_ids", "2010000, 2090000, 1000", {"dead_letter_pkey"}),
+]
+
+
+@pytest.fixture(scope="module")
+def full(dsn: str) -> Iterator[str]:
+    """A schema with long tables, whose statistics are those of empty ones."""
+    schema = f'Plans "{os.getpid()}'
+
+    async def run(*scripts: str) -> None:
+        conn = await asyncpg.connect(dsn)
+        try:
+            if scripts:
+                await migrate.migrate(conn, schema)
+            for script in scripts:
+                await conn.execute(render(script, schema))
+            if not scripts:
+                await conn.execute(f"drop schema {quote_identifier(schema)} cascade")
+        finally:
+            await conn.close()
+
+    asyncio.run(run(STALE, READY, SCHEDULED, HELD, DEAD, DONE))
+    yield schema
+    asyncio.run(run())
+
+
+async def explain(conn: Conn, options: str, prepared: str, arguments: str) -> dict[str, Any]:
+    """Return the plan of a prepared statement."""
+    text = await conn.fetchval(f"explain (format json, {options}) execute {prepared} ({arguments})")
+    plan: dict[str, Any] = json.loads(text)[0]["Plan"]
+    return plan
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def indexes(plan: dict[str, Any]) -> set[str]:
+    """The indexes that a plan uses."""
+    return {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
+
+
+def scanned(plan: dict[str, Any]) -> set[str]:
+    """The tables that a plan reads from end to end, among those that may be long."""
+    return {node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan"} & LARGE
+
+
+def buffers(plan: dict[str, Any]) -> int:
+    """How many pages a plan has touched."""
+    touched: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return touched
+
+
+# -- long tables -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", CASES, ids=[case.statement for case in CASES])
+async def test_a_statement_uses_its_index(
+    connect: Callable[[], Awaitable[Conn]], full: str, case: Case, mode: str
+) -> None:
+    """No scan of a table from end to end, and no other index, which would be walked in the same way (F73)."""
+    conn = await connect()
+    text = load_statements(full)[case.statement]
+
+    await conn.execute(f"set plan_cache_mode = {mode}; prepare it as {text}")
+    plan = await explain(conn, "costs off", "it", case.arguments)
+
+    assert scanned(plan) == set()
+    assert indexes(plan) == case.indexes
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("limit", "most"), [(1, 200), (100, 3_000)])
+async def test_a_claim_touches_few_pages(
+    connect: Callable[[], Awaitable[Conn]], full: str, mode: str, limit: int, most: int
+) -> None:
+    """A few for each lane and some ten for each job that is claimed, however many wait or are scheduled (F73)."""
+    conn = await connect()
+    text = load_statements(full)["claim_jobs"]
+    await conn.execute(f"set plan_cache_mode = {mode}; prepare it as {text}")
+
+    transaction = conn.transaction()
+    await transaction.start()
+    plan = await explain(conn, "analyze, buffers", "it", f"'mail', '{{send_receipt}}', {limit}, '{WORKER}', 60")
+    await transaction.rollback()
+
+    assert plan["Actual Rows"] == limit
+    assert buffers(plan) < most
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_settle_touches_few_pages(connect: Callable[[], Awaitable[Conn]], full: str, mode: str) -> None:
+    """Some ten for each job of the batch."""
+    conn = await connect()
+    await conn.execute(f"set plan_cache_mode = {mode}; prepare it as {load_statements(full)['settle_done']}")
+
+    transaction = conn.transaction()
+    await transaction.start()
+    plan = await explain(conn, "analyze, buffers", "it", f"{PROOF}, {EACH_1}")
+    await transaction.rollback()
+
+    assert plan["Actual Rows"] == 500
+    assert buffers(plan) < 500 * 20
+
+
+# -- a table that was empty --------------------------------------------------------------------------
+
+
+async def test_a_link_that_saw_an_empty_queue_serves_a_full_one(
+    rows: Rows, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plans that it has kept since then do not last, though nobody takes statistics (F73).
+
+    On an empty table a scan costs nothing, and five runs later the server keeps it.
+    """
+    await rows.run(STALE)
+    link = Link(dsn, role="claims", deadline_s=10.0)
+    nobody = Attempt(JobId(1), 1, WORKER)
+    for _ in range(10):
+        async with link.lend() as conn:
+            await rows.store.claim_jobs(
+                conn, queue=QUEUE, kinds=[KIND], limit=10, worker_id=new_worker(), lease_s=LEASE_S
+            )
+            for statement in SETTLES:
+                await settle(rows, statement, nobody, conn=conn)
+    await rows.run(f"{READY}; {HELD}")
+
+    monkeypatch.setattr("jobq.db.connect.PLAN_AGE_S", 0.0)
+    plans = {}
+    async with link.lend() as conn:
+        for case in CASES:
+            if case.statement in ("claim_jobs", *SETTLES):
+                text = load_statements(rows.store.schema)[case.statement]
+                kept = await conn.fetchval("select name from pg_prepared_statements where statement = $1", text)
+                plans[case.statement] = await explain(conn, "costs off", kept, case.arguments)
+    await link.close()
+
+    assert {name: scanned(plan) for name, plan in plans.items()} == {name: set() for name in plans}
+    assert {name: indexes(plan) for name, plan in plans.items()} == {
+        case.statement: case.indexes for case in CASES if case.statement in plans
+    }
+
+
+async def test_an_empty_queue_is_asked_cheaply(rows: Rows) -> None:
+    """At 0 rows a claim reads next to nothing, whatever plan the server has for it."""
+    for statistics in ("none", "analyze @schema@.job"):
+        if statistics != "none":
+            await rows.run(statistics)
+        for mode in MODES:
+            name = f"it_{next(_names)}"
+            await rows.run(
+                f"set plan_cache_mode = {mode}; prepare {name} as {load_statements(rows.store.schema)['claim_jobs']}"
+            )
+            plan = await explain(rows.conn, "analyze, buffers", name, CASES[0].arguments)
+
+            assert (plan["Actual Rows"], buffers(plan) < 50) == (0, True)
