@@ -20,7 +20,7 @@ from jobq.errors import ConfigurationError
 if TYPE_CHECKING:
     from jobq.db.connect import AnyConnection
 
-PAGE = 1000
+PAGE = 500
 """Dead letters in one transaction."""
 
 

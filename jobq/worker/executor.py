@@ -88,6 +88,7 @@ class Executor:
         self.name = name
         self.slots = slots
         self.kinds = sorted(handlers)
+        self.started = 0
         self.finished = 0
         self.handed_back = 0
         self._handlers = handlers
@@ -137,6 +138,7 @@ class Executor:
     def start(self, claimed: Sequence[ClaimedJob]) -> None:
         """Start an attempt for each claimed job."""
         loop = asyncio.get_running_loop()
+        self.started += len(claimed)
         for one in claimed:
             attempt = Attempt(one, self._handlers[one.kind], Job(one, self._scope))
             self._running.add(attempt)

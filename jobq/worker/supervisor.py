@@ -241,17 +241,26 @@ class Worker:
         reports = Reports(self._queue.schema)
         while True:
             await anyio.sleep(EMPTY_CHECK_S)
+            if self._is_busy():
+                continue
+            # What starts during the questions may enqueue into a queue that was asked already.
+            started = self._started()
             try:
-                async with self._links["upkeep"].lend() as conn:
-                    # Asked between two looks at what is under way here: a job that starts meanwhile is seen by one.
-                    ready = self._is_busy()
-                    for claimer in self._claimers:
-                        ready = ready or await reports.has_ready(conn, [claimer.queue], claimer.kinds)
+                ready = [claimer for claimer in self._claimers if await self._has_ready(reports, claimer)]
             except DatabaseUnavailableError:
                 continue
-            if not ready and not self._is_busy():
+            for claimer in ready:
+                claimer.wake()
+            if not ready and not self._is_busy() and self._started() == started:
                 self._stop.set()
                 return
+
+    async def _has_ready(self, reports: Reports, claimer: Claimer) -> bool:
+        async with self._links["upkeep"].lend() as conn:
+            return await reports.has_ready(conn, [claimer.queue], claimer.kinds)
+
+    def _started(self) -> int:
+        return sum(executor.started for executor in self._executors)
 
     def _is_busy(self) -> bool:
         claiming = any(claimer.is_claiming for claimer in self._claimers)

@@ -25,8 +25,10 @@ def rows(conn: Conn, store: Store) -> Rows:
 
 @pytest.fixture
 async def other(connect: Callable[[], Awaitable[Conn]]) -> Conn:
-    """A second connection, for the second actor."""
-    return await connect()
+    """A second connection, for the second actor; who waits on it for long has met a lock that nobody lets go."""
+    conn = await connect()
+    await conn.execute("set lock_timeout = '5s'")
+    return conn
 
 
 class Blocked:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -181,6 +182,61 @@ async def test_a_lapsed_key_is_taken_over_once(
     assert await rows.ids() == [answer.id]
 
 
+HOLD_UP = """
+    alter table @schema@.{table} rename to every_{table};
+    create function @schema@.hold_up() returns boolean language plpgsql as $$
+        begin
+            if current_setting('application_name') = 'held up' then perform pg_advisory_xact_lock(7); end if;
+            return true;
+        end $$;
+    create view @schema@.{table} as select * from @schema@.every_{table} where (select @schema@.hold_up());
+"""
+"""A view in a table's place: a connection named so waits where it reads from it, with its snapshot taken."""
+
+
+async def test_a_key_that_changes_hands_after_the_look_is_looked_at_again(
+    rows: Rows, queue: Queue, other: Conn, blocked: Blocked, connect: Callable[[], Awaitable[Conn]]
+) -> None:
+    """It was lapsed when it was read, and another took it over before it could be: the other's job is the answer."""
+    await rows.in_state(State.DONE, idempotency_key=KEY)
+    await lapse(rows)
+    await rows.run(HOLD_UP.format(table="idempotency_key"))
+    await other.execute("set application_name = 'held up'")
+
+    async with held(await connect()):
+        late = await blocked(other, enqueue(queue, other))
+        early = await enqueue(queue, rows.conn)
+
+    assert early.created
+    assert await late == Enqueued(early.id, False)
+
+
+async def test_a_key_that_a_redrive_takes_back_after_the_look_is_the_redriven_jobs(
+    rows: Rows, queue: Queue, other: Conn, blocked: Blocked, connect: Callable[[], Awaitable[Conn]]
+) -> None:
+    """The owner is the same, but its job lives again: the time of the key, which the redrive changed, tells."""
+    dead_id = await rows.dead(idempotency_key=KEY)
+    await lapse(rows)
+    await rows.run(HOLD_UP.format(table="job"))
+    await other.execute("set application_name = 'held up'")
+
+    async with held(await connect()):
+        late = await blocked(other, enqueue(queue, other))
+        redriven = await rows.store.redrive_jobs(rows.conn, [dead_id])
+
+    assert redriven == [Redriven(dead_id, dead_id, QUEUE)]
+    assert await late == Enqueued(dead_id, False)
+    assert await rows.ids() == [dead_id]
+
+
+@asynccontextmanager
+async def held(conn: Conn) -> AsyncIterator[None]:
+    """Hold the lock that `HOLD_UP` waits for."""
+    async with conn.transaction():
+        await conn.execute("select pg_advisory_xact_lock(7)")
+        yield
+
+
 # -- above READ COMMITTED ----------------------------------------------------------------------------
 
 Level = Literal["read_committed", "repeatable_read", "serializable"]
@@ -339,32 +395,15 @@ async def test_a_key_taken_over_while_the_purge_begins_is_kept(
     rows: Rows, queue: Queue, connect: Callable[[], Awaitable[Conn]], other: Conn, blocked: Blocked
 ) -> None:
     """The purge looks for jobs once it has locked the keys: one committed after its snapshot and before that counts."""
-    holder = await connect()
     await rows.in_state(State.DONE, idempotency_key=KEY)
     await lapse(rows)
-    # A view in the table's place, so that the purge can be held up between its snapshot and its locks.
-    await rows.run(
-        """
-        alter table @schema@.idempotency_key rename to every_key;
-        create function @schema@.hold_up() returns boolean language plpgsql as
-            $$ begin
-                if current_setting('application_name') = 'purge' then perform pg_advisory_xact_lock(7); end if;
-                return true;
-            end $$;
-        create view @schema@.idempotency_key as select * from @schema@.every_key where @schema@.hold_up();
-        """
-    )
+    await rows.run(HOLD_UP.format(table="idempotency_key"))
+    await other.execute("set application_name = 'held up'")
 
-    await other.execute("set application_name = 'purge'")
-
-    async with rows.conn.transaction():
+    async with held(await connect()), rows.conn.transaction():
         new = await enqueue(queue, rows.conn, answers_for=0)
-        hold_up = holder.transaction()
-        await hold_up.start()
-        await holder.execute("select pg_advisory_xact_lock(7)")
-        purge_task = await blocked(other, rows.store.purge_keys(other, BEGINNING, 100))
-    await hold_up.rollback()
-    await purge_task
+        round_ = await blocked(other, rows.store.purge_keys(other, BEGINNING, 100))
+    await round_
 
     assert new.created
     assert await keys(rows) == [KEY]

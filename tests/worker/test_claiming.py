@@ -248,7 +248,7 @@ async def test_a_stream_of_jobs_takes_the_flag_away_for_a_while(
 
     async with working(poll_s=NEVER_S):
         await looks.calm("default")
-        await queue.enqueue_many([work.bind()] * 70)
+        await queue.enqueue_many([work.bind()] * 120)
         await eventually(jobs.asleep, lambda asleep: asleep == [])
         unheard = await queue.enqueue(work.bind(), notify=False)
         await within(5, jobs.become(unheard.id, State.DONE))

@@ -126,7 +126,7 @@ async def test_a_settler_that_keeps_crashing_ends_the_worker(
     async def work() -> None: ...
 
     await queue.enqueue(work.bind())
-    async with working(statement_deadline_s=0.3) as running:
+    async with working(statement_deadline_s=1.0) as running:
         exit_code = await running.ended(5)
     stopped = seen.of(WorkerStopped)
     seen.all.clear()

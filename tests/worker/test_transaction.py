@@ -186,30 +186,30 @@ async def test_two_attempts_of_one_job_have_one_effect(
 async def test_what_a_handler_does_after_its_commit_changes_nothing(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, ledger: Ledger
 ) -> None:
-    """The job is done: an exception is said and kept from the job, a `Snooze` or a time-out is no answer any more."""
-    committed = 0
+    """The job is done: an exception is said and kept from it, a `Snooze` or a cancellation is no answer any more."""
+    hanging = asyncio.Event()
 
-    @queue.task("pay", timeout=0.2)
+    @queue.task("pay")
     async def pay(job: Job, then: str) -> Snooze | None:
-        nonlocal committed
         async with job.transaction() as conn:
             await ledger.write(conn, job, then)
-        committed += 1
         if then == "raise":
             raise ValueError("too late")
         if then == "hang":
+            hanging.set()
             await asyncio.Event().wait()
         return Snooze(1) if then == "snooze" else None
 
     raises, *_ = await queue.enqueue_many([pay.bind(then) for then in ("raise", "hang", "snooze", "return")])
-    async with working() as running:
-        await jobs.all_become(State.DONE, 4)
+    async with working(grace_s=0) as running:
         failed = await seen(FailedAfterCompletion)
+        await hanging.wait()
+        await jobs.all_become(State.DONE, 4)
         await running.stop()
 
     assert failed == FailedAfterCompletion(raises.id, "pay", "ValueError", "too late")
     assert await ledger.notes() == ["hang", "raise", "return", "snooze"]
-    assert committed == 4
+    assert await jobs.count() == {State.DONE: 4}
     assert not seen.has(JobRetried, LeaseLost)
 
 

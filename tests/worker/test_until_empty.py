@@ -11,10 +11,11 @@ import pytest
 from jobq import Job, Queue
 from jobq.core.job import ClaimedJob
 from jobq.core.states import State
+from jobq.db.reports import Reports
 from jobq.db.store import Store
 from jobq.worker.supervisor import ExitCode, Worker
 from tests.worker.conftest import Working
-from tests.worker.observe import Jobs
+from tests.worker.observe import Jobs, eventually
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -99,3 +100,45 @@ async def test_a_job_that_no_loop_of_this_worker_takes_is_not_waited_for(
     await queue.enqueue(a.bind(), queue="two")
     async with working(until_empty=True) as running:
         await running.ended(3)
+
+
+async def test_what_a_job_enqueues_during_the_check_is_not_left(
+    queue: Queue, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that starts and ends between the questions about two queues has put another into the first: it runs too."""
+    has_ready = Reports.has_ready
+    started, finish = asyncio.Event(), asyncio.Event()
+    asked: list[list[str]] = []
+
+    @queue.task("first", queue="one")
+    async def first() -> None:
+        started.set()
+        await finish.wait()
+
+    @queue.task("child", queue="one")
+    async def child() -> None: ...
+
+    @queue.task("parent", queue="two")
+    async def parent() -> None:
+        await queue.enqueue(child.bind(), notify=False)
+
+    async def ask(reports: Reports, conn: Conn, queues: list[str], kinds: list[str]) -> bool:
+        answer = await has_ready(reports, conn, queues, kinds)
+        if finish.is_set() and not asked:
+            asked.append(queues)
+            await jobs.run("select @schema@.notify_sleepers('{two}')")
+            await jobs.become(waiting.id, State.DONE)
+        return answer
+
+    await queue.enqueue(first.bind())
+    async with working(until_empty=True, poll_s=30) as running:
+        await started.wait()
+        await eventually(jobs.asleep, lambda asleep: asleep == ["one", "two"])
+        await eventually(lambda: jobs.backends("query ilike 'listen%' and state = 'idle'"))
+        waiting = await queue.enqueue(parent.bind(), notify=False)
+        monkeypatch.setattr(Reports, "has_ready", ask)
+        finish.set()
+        await running.ended()
+
+    assert asked == [["one"]]
+    assert await jobs.count() == {State.DONE: 3}
