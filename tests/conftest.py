@@ -74,6 +74,7 @@ async def empty_conn(connect: Callable[[], Awaitable[Conn]], schema: str) -> Asy
     conn = await connect()
     yield conn
     dropping = await connect()
+    await dropping.execute("set lock_timeout = '5s'")  # a failed test may have left a lock
     await dropping.execute(f"drop schema if exists {quote_identifier(schema)} cascade")
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 2.0
 
-PLAN_AGE_S = 10.0
+PLAN_AGE_S = 10
 """PostgreSQL keeps a plan that it made for an empty table when a million jobs have come; make it anew now and then."""
 
 _AS_IS: AbstractAsyncContextManager[None] = nullcontext()

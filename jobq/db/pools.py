@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import anyio
 import asyncpg
 
-from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S
+from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S, PLAN_AGE_S
 
 if TYPE_CHECKING:
     from asyncpg import Pool, Record
@@ -48,6 +48,7 @@ class Pools:
                 min_size=0,
                 max_size=MAX_SIZE,
                 timeout=CONNECT_TIMEOUT_S,
+                max_cached_statement_lifetime=PLAN_AGE_S,
                 server_settings={"application_name": "jobq handlers"},
             )
             self._by_loop[loop] = pool

@@ -242,7 +242,7 @@ class Executor:
                 if attempt.interruption is None:
                     if now >= attempt.deadline:
                         self._interrupt(attempt, TimedOut(attempt.handler.timeout_s), now)
-                elif now >= attempt.cancelled_at + self._cancel_grace_s:
+                elif now >= attempt.cancelled_at + self._cancel_grace_s and not attempt.overran:
                     self._give_up(attempt)
 
     def interrupt_all(self) -> None:
@@ -287,6 +287,9 @@ class Executor:
         assert attempt.interruption is not None
         assert attempt.task is not None
         self._report_overrun(attempt)
+        self._changed.set()
+        if isinstance(attempt.interruption, Interrupted):
+            return  # Handed back while it runs on, it would run twice at once: it is left to its lease.
         self._given_up = [task for task in self._given_up if not task.done()] + [attempt.task]
         self._end(attempt, attempt.interruption)
 

@@ -51,30 +51,28 @@ class Settler:
         self._emit = emit
         self._outage = Outage("settling", emit)
         self._waiting: dict[type[Outcome], list[Settlement]] = {Done: [], Retry: [], Dead: [], Released: []}
-        self._backlog = 0
         self._more = asyncio.Event()
         self._less = asyncio.Event()
 
     @property
     def backlog(self) -> int:
         """How many outcomes are not written yet."""
-        return self._backlog
+        return sum(map(len, self._waiting.values()))
 
     def put(self, settlement: Settlement) -> None:
         """Take an outcome over; from now on it is this loop's to write."""
         self._waiting[type(settlement.outcome)].append(settlement)
-        self._backlog += 1
         self._more.set()
 
     async def wait_room(self) -> None:
         """Wait until the backlog allows more claims."""
-        while self._backlog > MAX_BACKLOG:
+        while self.backlog > MAX_BACKLOG:
             self._less.clear()
             await self._less.wait()
 
     async def wait_settled(self) -> None:
         """Wait until every outcome is written."""
-        while self._backlog:
+        while self.backlog:
             self._less.clear()
             await self._less.wait()
 
@@ -87,6 +85,7 @@ class Settler:
                     batch = waiting[:MAX_BATCH]
                     await self._settle(batch)
                     del waiting[: len(batch)]
+                    self._less.set()
             await self._more.wait()
 
     async def _settle(self, batch: Sequence[Settlement]) -> None:
@@ -103,8 +102,6 @@ class Settler:
             else:
                 self._outage.over()
                 self._report(batch, matched)
-                self._backlog -= len(batch)
-                self._less.set()
                 return
 
     async def _settle_refused(self, batch: Sequence[Settlement], error: DatabaseError) -> None:
@@ -118,9 +115,6 @@ class Settler:
         self._emit(OutcomeNotStored(one.claimed.id, one.claimed.kind, str(error), replacement is not None))
         if replacement is not None:
             await self._settle([replacement])
-        else:
-            self._backlog -= 1
-            self._less.set()
 
     async def _write(self, conn: AnyConnection, batch: Sequence[Settlement]) -> set[JobId]:
         owned = [Owned(one.claimed.id, one.claimed.fence) for one in batch]

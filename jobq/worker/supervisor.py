@@ -87,7 +87,7 @@ class Worker:
         self._claimers: list[Claimer] = []
         self._stop = anyio.Event()
         self._hurry = anyio.Event()
-        self._whole = anyio.CancelScope()
+        self._whole: anyio.CancelScope | None = None
         self._is_starting = True
         self._exit_code = ExitCode.DRAINED
 
@@ -98,7 +98,7 @@ class Worker:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
-        if self._is_starting:
+        if self._is_starting and self._whole is not None:
             self._whole.cancel()
 
     # -- the run -------------------------------------------------------------------------------------
@@ -110,13 +110,16 @@ class Worker:
         database is not there within the start limit; before that nothing was claimed.
         """
         try:
-            with self._whole:
+            with anyio.CancelScope() as whole:
+                self._whole = whole
+                if self._stop.is_set():
+                    return self._exit_code
                 await self._wait_for_database()
                 async with self._queue.open_resources() as resources:
                     self._is_starting = False
                     await self._work(resources, until_empty)
-                    self._whole.deadline = anyio.current_time() + self._settings.cancel_grace_s
-            if self._whole.cancelled_caught and not self._is_starting:
+                    whole.deadline = anyio.current_time() + self._settings.cancel_grace_s
+            if whole.cancelled_caught and not self._is_starting:
                 self._emit(LifespanOverran(self._settings.cancel_grace_s))
             return self._exit_code
         finally:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jobq.db.store import Store
+from tests.db.observe import Blocked
 from tests.db.rows import Rows
 
 if TYPE_CHECKING:
     from tests.conftest import Conn
-
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -29,22 +27,6 @@ async def other(connect: Callable[[], Awaitable[Conn]]) -> Conn:
     conn = await connect()
     await conn.execute("set lock_timeout = '5s'")
     return conn
-
-
-class Blocked:
-    """Starts what has to wait for a lock, and goes on when the server says that it waits."""
-
-    def __init__(self, observer: Conn) -> None:
-        self._observer = observer
-
-    async def __call__(self, conn: Conn, running: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Start *running*, which uses *conn*, and return it once *conn* waits for a lock of another transaction."""
-        task = asyncio.create_task(running)
-        async with asyncio.timeout(10):
-            while not await self._observer.fetchval("select pg_blocking_pids($1) <> '{}'", conn.get_server_pid()):
-                assert not task.done(), f"nobody was in its way: {task}"
-                await asyncio.sleep(0)  # the round trip is the pause
-        return task
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from jobq.db.connect import Link
 from jobq.db.reports import DeadFilter, Reports
 from jobq.db.store import Redriven
 from jobq.errors import DatabaseError
-from tests.db.conftest import Blocked
+from tests.db.observe import HOLD_UP, Blocked, held
 from tests.db.rows import KIND, LEASE_S, QUEUE, Attempt, Rows, new_worker, settle
 
 if TYPE_CHECKING:
@@ -218,30 +218,20 @@ async def test_a_claim_passes_over_a_lost_job_at_any_default_isolation(
 ) -> None:
     """Where SERIALIZABLE is the default too, a job that another claim got costs no error: the next is taken (F95)."""
     first, second = await rows.many_waiting(2)
-    link = Link(f"{dsn}&default_transaction_isolation=serializable", role="claims", deadline_s=10.0)
-    # A view in the table's place, so that the claim can be held up between its snapshot and its locks.
-    await rows.run(
-        """
-        alter table @schema@.job rename to every_job;
-        create function @schema@.hold_up() returns boolean language plpgsql as $$
-            begin
-                if current_setting('application_name') = 'jobq claims' then perform pg_advisory_xact_lock(7); end if;
-                return true;
-            end $$;
-        create view @schema@.job as select * from @schema@.every_job where @schema@.hold_up();
-        """
-    )
+    settings = "&" if "?" in dsn else "?"
+    link = Link(f"{dsn}{settings}default_transaction_isolation=serializable", role="claims", deadline_s=10.0)
+    await rows.run(HOLD_UP.format(table="job"))
 
     async with link.lend() as conn:
-        hold_up = other.transaction()
-        await hold_up.start()
-        await other.execute("select pg_advisory_xact_lock(7)")
-        late = await blocked(
-            conn,
-            rows.store.claim_jobs(conn, queue=QUEUE, kinds=[KIND], limit=1, worker_id=new_worker(), lease_s=LEASE_S),
-        )
-        early = await claim(rows, limit=1)
-        await hold_up.rollback()
+        await conn.execute("set application_name = 'held up'")
+        async with held(other):
+            late = await blocked(
+                conn,
+                rows.store.claim_jobs(
+                    conn, queue=QUEUE, kinds=[KIND], limit=1, worker_id=new_worker(), lease_s=LEASE_S
+                ),
+            )
+            early = await claim(rows, limit=1)
         claimed = await late
     await link.close()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +12,13 @@ import pytest
 
 from jobq import EnqueueError, LargePayloadWarning, NotInTransactionError, PayloadError, Queue
 from jobq.core.states import State
+from tests.db.observe import sent_on
 from tests.db.rows import KIND, QUEUE, Rows
 
 if TYPE_CHECKING:
     from tests.conftest import Conn
 
 SECOND = timedelta(seconds=1)
-
-
-@contextmanager
-def sent_on(conn: Conn) -> Iterator[list[str]]:
-    """Collect the statements that are sent on *conn*."""
-    sent: list[str] = []
-
-    def note(query: Any) -> None:
-        sent.append(query.query)
-
-    with conn.query_logger(note):
-        yield sent
 
 
 # -- the caller's transaction ------------------------------------------------------------------------

@@ -10,9 +10,8 @@ import pytest
 from jobq import DatabaseError, EnqueueError, NewJob, Queue
 from jobq.core.enqueue import CHUNK_JOBS
 from jobq.core.job import JobId
-from tests.db.conftest import Blocked
+from tests.db.observe import Blocked, sent_on
 from tests.db.rows import KIND, QUEUE, Rows, new_worker
-from tests.db.test_enqueue import sent_on
 
 if TYPE_CHECKING:
     from tests.conftest import Conn

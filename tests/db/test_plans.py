@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.conftest import Conn
 
 WORKER = WorkerId(UUID("7b0c6f0e-1d1e-4c55-9d1a-0242ac120002"))
+Connect = Callable[[], Awaitable["Conn"]]
+
 LARGE = {"job", "dead_letter", "idempotency_key", *(f"done_{slot}" for slot in range(8))}
 MODES = ["force_generic_plan", "force_custom_plan"]
 
@@ -46,8 +48,10 @@ READY = """
 """
 SCHEDULED = """
     insert into @schema@.job (queue, kind, priority, run_at, enqueued_at, payload)
-    select 'mail', 'send_receipt', n % 3, now() + interval '1 day' + n * interval '1 ms', now(), '{"order_id": 7}'
-    from generate_series(1, 50000) n
+    select
+        case when n % 3 = 0 then 'later' else 'mail' end, 'send_receipt', n % 5,
+        now() + interval '1 day' + n * interval '1 ms', now(), '{"order_id": 7}'
+    from generate_series(1, 30000) n
 """
 HELD = f"""
     insert into @schema@.job (id, queue, kind, worker_id, fence, run_at, enqueued_at, lease_until, payload)
@@ -71,7 +75,7 @@ DONE = """
         id, enqueued_at, finished_at, run_ms, attempt, crashes, slot, priority, queue, kind, outcome, payload
     )
     select 3000000 + n, now(), now(), 1, 1, 0, n % 8, 5, 'mail', 'send_receipt', 'done', '{}'
-    from generate_series(1, 40000) n
+    from generate_series(1, 8000) n
 """
 
 
@@ -90,6 +94,7 @@ def array(*values: object) -> str:
 
 HELD_IDS = range(1_000_000, 1_003_500, 7)
 PROOF = f"{array(*HELD_IDS)}, {array(*[1] * 500)}, '{WORKER}'"
+FRESH = "analyze @schema@.job, @schema@.done, @schema@.dead_letter, @schema@.idempotency_key"
 DEAD_IDS = array(*range(2_000_000, 2_000_000 + PAGE * 7, 7))
 EACH_1, EACH_EMPTY = array(*[1] * 500), array(*['"{}"'] * 500)
 CASES = [
@@ -103,30 +108,36 @@ CASES = [
     Case("delete_dead_letters", DEAD_IDS, {"dead_letter_pkey"}),
     Case("show_dead", "2000007", {"dead_letter_pkey"}),
     Case("list_dead", "100", {"dead_letter_died"}),
-    Case("page_dead_ids", "2010000, 2090000, 1000", {"dead_letter_pkey"}),
+    Case("page_dead_ids", f"2010000, 2040000, {PAGE}", {"dead_letter_pkey"}),
 ]
 
 
 @pytest.fixture(scope="module")
-def full(dsn: str) -> Iterator[str]:
-    """A schema with long tables, whose statistics are those of empty ones."""
-    schema = f'Plans "{os.getpid()}'
+def full(dsn: str) -> Iterator[dict[str, str]]:
+    """Two schemas with long tables, by what their statistics are: those of empty tables, or true."""
+    scripts = {
+        "stale": (STALE, READY, SCHEDULED, HELD, DEAD, DONE),
+        "fresh": (READY, SCHEDULED, HELD, DEAD, DONE, FRESH),
+    }
+    schemas = {statistics: f'Plans "{statistics} {os.getpid()}' for statistics in scripts}
 
-    async def run(*scripts: str) -> None:
+    async def fill() -> None:
         conn = await asyncpg.connect(dsn)
-        try:
-            if scripts:
-                await migrate.migrate(conn, schema)
-            for script in scripts:
+        for statistics, schema in schemas.items():
+            await migrate.migrate(conn, schema)
+            for script in scripts[statistics]:
                 await conn.execute(render(script, schema))
-            if not scripts:
-                await conn.execute(f"drop schema {quote_identifier(schema)} cascade")
-        finally:
-            await conn.close()
+        await conn.close()
 
-    asyncio.run(run(STALE, READY, SCHEDULED, HELD, DEAD, DONE))
-    yield schema
-    asyncio.run(run())
+    async def drop() -> None:
+        conn = await asyncpg.connect(dsn)
+        for schema in schemas.values():
+            await conn.execute(f"drop schema {quote_identifier(schema)} cascade")
+        await conn.close()
+
+    asyncio.run(fill())
+    yield schemas
+    asyncio.run(drop())
 
 
 async def explain(conn: Conn, options: str, prepared: str, arguments: str) -> dict[str, Any]:
@@ -161,14 +172,15 @@ def buffers(plan: dict[str, Any]) -> int:
 # -- long tables -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("statistics", ["stale", "fresh"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CASES, ids=[case.statement for case in CASES])
 async def test_a_statement_uses_its_index(
-    connect: Callable[[], Awaitable[Conn]], full: str, case: Case, mode: str
+    connect: Connect, full: dict[str, str], case: Case, mode: str, statistics: str
 ) -> None:
     """No scan of a table from end to end, and no other index, which would be walked in the same way (F73)."""
     conn = await connect()
-    text = load_statements(full)[case.statement]
+    text = load_statements(full[statistics])[case.statement]
 
     await conn.execute(f"set plan_cache_mode = {mode}; prepare it as {text}")
     plan = await explain(conn, "costs off", "it", case.arguments)
@@ -177,38 +189,37 @@ async def test_a_statement_uses_its_index(
     assert indexes(plan) == case.indexes
 
 
+CLAIM = f"'{{}}', '{{{{send_receipt}}}}', {{}}, '{WORKER}', 60"
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("limit", "most"), [(1, 200), (100, 3_000)])
-async def test_a_claim_touches_few_pages(
-    connect: Callable[[], Awaitable[Conn]], full: str, mode: str, limit: int, most: int
+@pytest.mark.parametrize(
+    ("statement", "arguments", "rows_back", "most"),
+    [
+        ("claim_jobs", CLAIM.format("mail", 1), 1, 200),
+        ("claim_jobs", CLAIM.format("mail", 100), 100, 3_000),
+        ("claim_jobs", CLAIM.format("later", 100), 0, 200),
+        ("has_ready", "'{mail}', '{send_receipt}'", 1, 200),
+        ("has_ready", "'{later}', '{send_receipt}'", 1, 200),
+        ("settle_done", f"{PROOF}, {EACH_1}", 500, 10_000),
+        ("list_dead", "100", 100, 200),
+    ],
+    ids=["claim 1", "claim 100", "claim none", "ready", "none ready", "settle 500", "list 100"],
+)
+async def test_a_statement_touches_few_pages(
+    connect: Connect, full: dict[str, str], mode: str, statement: str, arguments: str, rows_back: int, most: int
 ) -> None:
-    """A few for each lane and some ten for each job that is claimed, however many wait or are scheduled (F73)."""
+    """A few for each lane and some twenty for each job, however many wait, are scheduled or are dead (F73)."""
     conn = await connect()
-    text = load_statements(full)["claim_jobs"]
-    await conn.execute(f"set plan_cache_mode = {mode}; prepare it as {text}")
+    await conn.execute(f"set plan_cache_mode = {mode}; prepare it as {load_statements(full['stale'])[statement]}")
 
     transaction = conn.transaction()
     await transaction.start()
-    plan = await explain(conn, "analyze, buffers", "it", f"'mail', '{{send_receipt}}', {limit}, '{WORKER}', 60")
+    plan = await explain(conn, "analyze, buffers", "it", arguments)
     await transaction.rollback()
 
-    assert plan["Actual Rows"] == limit
+    assert plan["Actual Rows"] == rows_back
     assert buffers(plan) < most
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_settle_touches_few_pages(connect: Callable[[], Awaitable[Conn]], full: str, mode: str) -> None:
-    """Some ten for each job of the batch."""
-    conn = await connect()
-    await conn.execute(f"set plan_cache_mode = {mode}; prepare it as {load_statements(full)['settle_done']}")
-
-    transaction = conn.transaction()
-    await transaction.start()
-    plan = await explain(conn, "analyze, buffers", "it", f"{PROOF}, {EACH_1}")
-    await transaction.rollback()
-
-    assert plan["Actual Rows"] == 500
-    assert buffers(plan) < 500 * 20
 
 
 # -- a table that was empty --------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from jobq.core.job import JobId
 from jobq.core.states import State
 from jobq.db.store import Redriven
-from tests.db.conftest import Blocked
+from tests.db.observe import Blocked
 from tests.db.rows import DAY_S, KIND, LEASE_S, QUEUE, SETTLES, Rows, new_job, new_worker, settle
 
 if TYPE_CHECKING:

@@ -258,3 +258,24 @@ async def test_a_transaction_may_be_tried_again_by_the_handler(
         await jobs.all_become(State.DONE, 1)
 
     assert await ledger.notes() == ["second"]
+
+
+async def test_a_transaction_is_read_committed_whatever_the_default(
+    dsn: str, schema: str, jobs: Jobs, working: Working
+) -> None:
+    """Where the database's default is SERIALIZABLE, claims, settles and the handler's transaction are not."""
+    queue = Queue(f"{dsn}&default_transaction_isolation=serializable", schema=schema)
+    levels: list[tuple[str, str]] = []
+
+    @queue.task("look")
+    async def look(job: Job) -> None:
+        pool = await queue.pool()
+        async with job.transaction() as conn:
+            levels.append((await conn.fetchval("show transaction_isolation"), await pool.fetchval(default)))
+
+    default = "show default_transaction_isolation"
+    await queue.enqueue(look.bind())
+    async with working(queue):
+        await jobs.all_become(State.DONE, 1)
+
+    assert levels == [("read committed", "serializable")]

@@ -16,6 +16,8 @@ select exists (
             and j.priority = lane.priority
             and j.run_at <= now()
             and j.kind = any($2::text[])
+        -- Any one would do, but without an order the planner would scan the table for it.
+        order by j.run_at, j.id
         limit 1
     ) as ready
 )
