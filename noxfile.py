@@ -50,7 +50,13 @@ def layers(session: nox.Session) -> None:
 @nox.session(python=False, requires=["env"], tags=["ci"])
 def tests(session: nox.Session) -> None:
     """The tests on the embedded PostgreSQL. `nox -s tests -- tests/core -k retry` runs some."""
-    pytest(session, "tests", "--ignore=tests/docs")
+    pytest(session, "tests", "--ignore=tests/docs", "--ignore=tests/faults")
+
+
+@nox.session(python=False, requires=["env"], tags=["ci"])
+def faults(session: nox.Session) -> None:
+    """Worker processes that are killed, frozen and cut off, and a server that is: four minutes."""
+    pytest(session, "tests/faults")
 
 
 @nox.session(python=False, requires=["env"], tags=["ci"])

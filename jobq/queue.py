@@ -88,6 +88,7 @@ class Queue:
         *,
         queue: str = DEFAULT_QUEUE,
         max_attempts: int = 10,
+        max_crashes: int = 3,
         retry_on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
         backoff: Backoff | None = None,
         timeout: float | timedelta = 300.0,
@@ -95,7 +96,9 @@ class Queue:
     ) -> TaskDecorator:
         """Register the decorated function, `async def` or `def` (run in a thread), as the handler of *kind*.
 
-        *max_attempts* counts all starts. An `Exception` outside *retry_on* is permanent: a dead letter at once.
+        *max_attempts* counts all starts; a job that kills its worker *max_crashes* times, the last time while it ran
+        alone, is a dead letter whatever is left of them. An `Exception` outside *retry_on* is permanent: a dead letter
+        at once.
         *backoff* is the delay between attempts (base 2 s, cap 1 h, full jitter). *timeout*, in seconds, bounds each
         run; a time-out is retried. *on_duplicate* says, for people, what a second run does.
 
@@ -109,6 +112,7 @@ class Queue:
                 kind=kind,
                 queue=queue,
                 max_attempts=max_attempts,
+                max_crashes=max_crashes,
                 retry_on=retry_on,
                 backoff=backoff or Backoff(),
                 timeout=timeout,

@@ -108,6 +108,7 @@ def make_handler(
     kind: str,
     queue: str,
     max_attempts: int,
+    max_crashes: int,
     retry_on: type[BaseException] | tuple[type[BaseException], ...],
     backoff: Backoff,
     timeout: float | timedelta,
@@ -119,6 +120,8 @@ def make_handler(
     where = f"kind {kind!r}"
     if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1:
         raise HandlerError(f"{where}: max_attempts is {max_attempts!r}; it counts all starts, so it is 1 or more")
+    if isinstance(max_crashes, bool) or not isinstance(max_crashes, int) or max_crashes < 1:
+        raise HandlerError(f"{where}: max_crashes is {max_crashes!r}; it counts killed workers, so it is 1 or more")
     classes = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     if not classes or not all(isinstance(one, type) and issubclass(one, BaseException) for one in classes):
         raise HandlerError(
@@ -138,7 +141,7 @@ def make_handler(
             f"{where}: on_duplicate is {on_duplicate!r}; say what a second run does, such as"
             " 'harmless: the provider drops a repeated Message-Id'"
         )
-    policy = RetryPolicy(max_attempts=max_attempts, retry_on=classes, backoff=backoff)
+    policy = RetryPolicy(max_attempts=max_attempts, max_crashes=max_crashes, retry_on=classes, backoff=backoff)
     signature = read_signature(function, kind=kind, job_type=Job)
     handler_class: type[Handler[..., R]] = JobHandler if signature.takes_job else PlainHandler
     return handler_class(

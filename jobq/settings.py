@@ -27,6 +27,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_slots: int = DEFAULT_SLOTS
     poll_s: float = 1.0
     busy_poll_s: float = 0.010
+    worker_lease_s: float = 20.0
+    beat_s: float = 5.0
+    beat_deadline_s: float = 3.0
     job_lease_s: float = 60.0
     grace_s: float = 25.0
     cancel_grace_s: float = 5.0
@@ -34,6 +37,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     statement_deadline_s: float = 10.0
     start_limit_s: float = 60.0
     upkeep_s: float = 60.0
+    tally_s: float = 30.0
 
     def __post_init__(self) -> None:
         for queue, slots in {**self.slots, "(default)": self.default_slots}.items():
@@ -42,11 +46,32 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("grace_s", "cancel_grace_s", "start_limit_s"):
             if not getattr(self, name) >= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}: it must be 0 or more seconds")
-        for name in ("poll_s", "busy_poll_s", "job_lease_s", "sweep_s", "statement_deadline_s", "upkeep_s"):
+        for name in (
+            "poll_s",
+            "busy_poll_s",
+            "worker_lease_s",
+            "beat_s",
+            "beat_deadline_s",
+            "job_lease_s",
+            "sweep_s",
+            "statement_deadline_s",
+            "upkeep_s",
+            "tally_s",
+        ):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}: it must be more than 0 seconds, and finite"
                 )
+        if self.beat_s * 3 > self.worker_lease_s:
+            raise ConfigurationError(
+                f"beat_s {self.beat_s:g} is more than a third of worker_lease_s {self.worker_lease_s:g}: two late beats"
+                " would cost the lease; lower the one or raise the other"
+            )
+        if self.beat_s + self.beat_deadline_s > self.worker_lease_s:
+            raise ConfigurationError(
+                f"beat_s {self.beat_s:g} and beat_deadline_s {self.beat_deadline_s:g} together exceed worker_lease_s"
+                f" {self.worker_lease_s:g}: one silent beat would cost the lease; lower them or raise the lease"
+            )
         if self.statement_deadline_s * 2 > self.job_lease_s:
             raise ConfigurationError(
                 f"statement_deadline_s {self.statement_deadline_s:g} is more than half of job_lease_s"

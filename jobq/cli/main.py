@@ -22,7 +22,7 @@ from typing import Annotated
 
 import typer
 
-from jobq.cli import dead, demo, migrate, run
+from jobq.cli import dead, demo, jobs, kinds, migrate, run, stats, systemd
 from jobq.cli.ending import FAILED, end
 from jobq.cli.output import inner_frames
 from jobq.cli.target import UserCodeError
@@ -42,7 +42,11 @@ app = typer.Typer(
 )
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("migrate", epilog=migrate.EXAMPLES)(migrate.migrate)
+app.command("stats", epilog=stats.EXAMPLES)(stats.stats)
+app.command("jobs", epilog=jobs.EXAMPLES)(jobs.jobs)
 app.add_typer(dead.app, name="dead")
+app.command("kinds", epilog=kinds.EXAMPLES)(kinds.kinds)
+app.command("systemd", epilog=systemd.EXAMPLES)(systemd.systemd)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 

@@ -28,6 +28,7 @@ from jobq.cli.logs import LogLevel, keep_log_enabled, show_log
 from jobq.cli.target import as_queue, load, read_target
 from jobq.errors import ConfigurationError
 from jobq.settings import DEFAULT_SLOTS, WorkerSettings
+from jobq.worker.probes import Address, listen, parse_address
 
 if TYPE_CHECKING:
     from jobq.queue import Queue
@@ -40,53 +41,77 @@ _CONCURRENCY = re.compile(r"(?:(?P<queue>.+)=)?(?P<slots>[0-9]{1,9})")
 logger = logging.getLogger("jobq")
 
 
+def _address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except ConfigurationError as error:
+        raise typer.BadParameter(f"{error}.") from None
+
+
+# What `jobq systemd` takes too.
+AppQueue = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP:QUEUE",
+        help="Where your queue is: module:attribute, or module:function() for a function that makes it.",
+        show_default=False,
+    ),
+]
+Concurrency = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="QUEUE=N",
+        help=f"How many jobs of a queue run at once; N alone: of every other queue ({DEFAULT_SLOTS}). Repeatable.",
+    ),
+]
+Grace = Annotated[
+    timedelta | None,
+    typer.Option(parser=duration_or_seconds, metavar="S", help="How long running jobs may go on after a stop (25s)."),
+]
+CancelGrace = Annotated[
+    timedelta | None,
+    typer.Option(parser=duration_or_seconds, metavar="S", help="How long their clean-up may take after that (5s)."),
+]
+StartLimit = Annotated[
+    timedelta | None,
+    typer.Option(parser=duration_or_seconds, metavar="S", help="How long to wait for the database at the start (60s)."),
+]
+WorkerLease = Annotated[
+    timedelta | None,
+    typer.Option(
+        parser=duration_or_seconds,
+        metavar="S",
+        help="How long a silent worker keeps its jobs (20s): longer than a failover, or that cancels what runs.",
+    ),
+]
+Http = Annotated[
+    Address | None,
+    typer.Option(
+        parser=_address,
+        metavar="HOST:PORT",
+        help="Answer /healthz and /readyz there; port 0 takes a free one. Without it, nowhere.",
+    ),
+]
+AppDir = Annotated[
+    Path,
+    typer.Option(exists=True, file_okay=False, resolve_path=True, help="Where your modules are: first on sys.path."),
+]
+
+
 def run(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="APP:QUEUE",
-            help="Where your queue is: module:attribute, or module:function() for a function that makes it.",
-            show_default=False,
-        ),
-    ],
-    concurrency: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="QUEUE=N",
-            help=f"How many jobs of a queue run at once; N alone: of every other queue ({DEFAULT_SLOTS}). Repeatable.",
-        ),
-    ] = None,
-    grace: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=duration_or_seconds, metavar="S", help="How long running jobs may go on after a stop (25s)."
-        ),
-    ] = None,
-    cancel_grace: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=duration_or_seconds,
-            metavar="S",
-            help="How long their clean-up may take after that (5s).",
-        ),
-    ] = None,
-    start_limit: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=duration_or_seconds, metavar="S", help="How long to wait for the database at the start (60s)."
-        ),
-    ] = None,
+    target: AppQueue,
+    concurrency: Concurrency = None,
+    grace: Grace = None,
+    cancel_grace: CancelGrace = None,
+    start_limit: StartLimit = None,
+    worker_lease: WorkerLease = None,
+    http: Http = None,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Stop as soon as no job is ready or running.")
     ] = False,
     dsn: Dsn = None,
     embedded: Embedded = False,
-    app_dir: Annotated[
-        Path,
-        typer.Option(
-            exists=True, file_okay=False, resolve_path=True, help="Where your modules are: first on sys.path."
-        ),
-    ] = Path(),
+    app_dir: AppDir = Path(),
     log_level: Annotated[LogLevel, typer.Option(help="What to log: this and worse.")] = LogLevel.INFO,
 ) -> None:
     """Run a worker for your queue, until SIGTERM or Ctrl-C.
@@ -96,7 +121,8 @@ def run(
     configuration.
     """
     check_one_database(dsn, embedded)
-    slots, default_slots = _read_concurrency(concurrency or [])
+    slots, default_slots = read_concurrency(concurrency or [])
+    times = times_of(grace=grace, cancel_grace=cancel_grace, start_limit=start_limit, worker_lease=worker_lease)
     show_log(log_level)
     # The console script does not put the working directory there; it stays, for what handlers import when they run.
     sys.path.insert(0, str(app_dir))
@@ -105,6 +131,9 @@ def run(
     keep_log_enabled()
 
     with ExitStack() as stack:
+        probes = None if http is None else stack.enter_context(listen(http))
+        if probes is not None:
+            logger.info("probes: http://%s/healthz and /readyz", Address(*probes.getsockname()[:2]))
         if embedded:
             dsn = stack.enter_context(embedded_server())
 
@@ -114,10 +143,10 @@ def run(
             queue = await as_queue(wanted, found)
             if dsn is not None:
                 queue.use_dsn(dsn)
-            settings = _settings(queue, slots, default_slots, grace, cancel_grace, start_limit)
+            settings = _settings(queue, slots, default_slots, times)
             if embedded:
                 await migrate_embedded(queue.dsn, queue.schema)
-            return Worker(queue, settings)
+            return Worker(queue, settings, http=probes)
 
         runner = asyncio.Runner(loop_factory=_loop_factory())
         code = FAILED
@@ -156,7 +185,7 @@ async def _work(make_worker: Callable[[], Awaitable[Worker]], *, until_empty: bo
     return code
 
 
-def _read_concurrency(texts: list[str]) -> tuple[dict[str, int], int | None]:
+def read_concurrency(texts: list[str]) -> tuple[dict[str, int], int | None]:
     """Return the slots of single queues, and those of all others if stated."""
     slots: dict[str, int] = {}
     default_slots: int | None = None
@@ -171,25 +200,40 @@ def _read_concurrency(texts: list[str]) -> tuple[dict[str, int], int | None]:
     return slots, default_slots
 
 
-def _settings(
-    queue: Queue,
-    slots: dict[str, int],
-    default_slots: int | None,
+def times_of(
+    *,
     grace: timedelta | None,
     cancel_grace: timedelta | None,
     start_limit: timedelta | None,
+    worker_lease: timedelta | None,
+) -> dict[str, float]:
+    """Return the times of `WorkerSettings` that the command line states, or that follow from those."""
+    stated = {"grace_s": grace, "cancel_grace_s": cancel_grace, "start_limit_s": start_limit}
+    times = {name: span.total_seconds() for name, span in stated.items() if span is not None}
+    if worker_lease is not None:
+        lease_s = worker_lease.total_seconds()
+        defaults = WorkerSettings()
+        times["worker_lease_s"] = lease_s
+        # Four beats a lease, as by default; one that gets no answer ends soon enough for another, on a new connection.
+        times["beat_s"] = lease_s / 4
+        times["beat_deadline_s"] = min(defaults.beat_deadline_s, lease_s / 4)
+        # Whoever raises the lease above a failover means the jobs, whose own lease must not lapse before.
+        times["job_lease_s"] = max(defaults.job_lease_s, 3 * lease_s)
+    return times
+
+
+def _settings(
+    queue: Queue, slots: dict[str, int], default_slots: int | None, times: dict[str, float]
 ) -> WorkerSettings:
     """Put together what the command line states, then what the queue states; the rest are the defaults."""
     served = sorted({handler.queue for handler in queue.handlers.values()})
     for name in slots:
         if served and name not in served:
             raise ConfigurationError(f"--concurrency {name}=...: the queues with handlers are {', '.join(served)}")
-    times = {"grace_s": grace, "cancel_grace_s": cancel_grace, "start_limit_s": start_limit}
-    given: dict[str, float] = {name: span.total_seconds() for name, span in times.items() if span is not None}
     return WorkerSettings(
         slots={**queue.slots, **slots},
         default_slots=DEFAULT_SLOTS if default_slots is None else default_slots,
-        **given,
+        **times,
     )
 
 

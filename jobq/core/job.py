@@ -107,3 +107,4 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     enqueued_at: datetime
     claimed_at: datetime
     headers: str | None
+    lone_crashes: int = 0

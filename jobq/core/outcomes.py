@@ -58,11 +58,15 @@ class Interrupted(msgspec.Struct, frozen=True):
     """The worker took the attempt back (drain) before it came to an end of its own."""
 
 
+class Killer(msgspec.Struct, frozen=True):
+    """The claim found that the job has killed its worker too often; the handler was not called."""
+
+
 class UsedUp(msgspec.Struct, frozen=True):
     """The claim found all attempts used already; the handler was not called."""
 
 
-Ended = Returned | Raised | TimedOut | Unfit | Interrupted | UsedUp
+Ended = Returned | Raised | TimedOut | Unfit | Interrupted | Killer | UsedUp
 
 
 # -- what becomes of the job -------------------------------------------------------------------------
@@ -103,12 +107,14 @@ Outcome = Done | Retry | Dead | Released
 PERMANENT = "permanent failure"
 USED_UP = "attempts used up"
 UNFIT = "payload does not fit the handler"
+KILLER = "killed its worker"
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
     """What a kind's registration says about failures."""
 
     max_attempts: int = 10
+    max_crashes: int = 3
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     backoff: Backoff = Backoff()
 
@@ -129,6 +135,9 @@ def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) ->
             return Dead(describe(error), UNFIT, started=False)
         case UsedUp():
             return Dead(plain(f"{attempts_allowed(job, policy)} attempts were used before this claim"), USED_UP, False)
+        case Killer():
+            times = f"killed its worker {job.crashes} times, the last time while it ran alone"
+            return Dead(plain(times, type="WorkerLost"), KILLER, started=False)
         case TimedOut(after_s):
             return _fail(job, plain(f"timed out after {after_s:g} s", type="TimeoutError"), policy, draw)
         case Raised(error):
@@ -138,6 +147,23 @@ def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) ->
             return _fail(job, failure, policy, draw, error)
         case _:
             assert_never(ended)
+
+
+def before_start(job: ClaimedJob, policy: RetryPolicy) -> Killer | UsedUp | None:
+    """Say why a claimed job must not be started any more, or None.
+
+    A crash while others ran beside it may be theirs, so only one that it died in alone condemns a job.
+    """
+    if job.crashes >= policy.max_crashes and job.lone_crashes > 0:
+        return Killer()
+    if job.attempt > attempts_allowed(job, policy):
+        return UsedUp()
+    return None
+
+
+def must_run_alone(job: ClaimedJob, policy: RetryPolicy) -> bool:
+    """Say whether one more crash would be too many, so that it has to be clear whose it is."""
+    return job.crashes >= policy.max_crashes - 1
 
 
 def attempts_allowed(job: ClaimedJob, policy: RetryPolicy) -> int:

@@ -35,6 +35,9 @@ class Event(StrEnum):
     RETRY = "retry"
     SNOOZE = "snooze"
     RELEASE = "release"
+    RENEW = "renew"
+    ISOLATE = "isolate"
+    REAP = "reap"
     DIE = "die"
     REDRIVE = "redrive"
     DELETE = "delete"
@@ -57,7 +60,12 @@ TRANSITIONS = (
     Transition(State.RUNNING, Event.RETRY, State.WAITING, "settle_retry"),
     Transition(State.RUNNING, Event.SNOOZE, State.WAITING, "settle_released"),
     Transition(State.RUNNING, Event.RELEASE, State.WAITING, "settle_released"),
+    Transition(State.RUNNING, Event.RELEASE, State.WAITING, "release_strays"),
     Transition(State.RUNNING, Event.DIE, State.DEAD, "settle_dead"),
+    Transition(State.RUNNING, Event.RENEW, State.RUNNING, "renew_jobs"),
+    Transition(State.RUNNING, Event.ISOLATE, State.RUNNING, "isolate_job"),
+    Transition(State.RUNNING, Event.REAP, State.WAITING, "reap_worker"),
+    Transition(State.RUNNING, Event.REAP, State.WAITING, "reap_orphans"),
     Transition(State.DEAD, Event.REDRIVE, State.WAITING, "redrive_jobs"),
     Transition(State.DEAD, Event.DELETE, State.ABSENT, "delete_dead_letters"),
 )

@@ -7,6 +7,7 @@ connection, or an answer that says this server cannot write.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 2.0
+CHECK_TIMEOUT_S = 5.0
 
 PLAN_AGE_S = 10
 """PostgreSQL keeps a plan that it made for an empty table when a million jobs have come; make it anew now and then."""
@@ -120,23 +122,6 @@ async def connect(dsn: str, *, role: str) -> Connection[Record]:
         raise ConfigurationError(f"the DSN cannot be used ({_said(error)}): see libpq's connection URIs") from error
 
 
-async def open_listener(
-    dsn: str, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
-) -> Connection[Record]:
-    """Open a connection that calls *heard* with each notification's payload, and *lost* when it ends.
-
-    It never opens a transaction, and nothing else is ever run on it. Raises the driver's errors.
-    """
-    connection = await connect(dsn, role="listener")
-    try:
-        connection.add_termination_listener(lambda _: lost())
-        await connection.add_listener(channel, lambda *notification: heard(str(notification[3])))
-    except BaseException:
-        connection.terminate()
-        raise
-    return connection
-
-
 class Link:
     """One connection of the runtime, lent to one user at a time and replaced when in doubt."""
 
@@ -146,8 +131,14 @@ class Link:
         self._deadline_s = deadline_s
         self._turn = anyio.Lock()
         self._connection: Connection[Record] | None = None
+        self.patience_s = 2 * (deadline_s + CONNECT_TIMEOUT_S)
+        """How long a user may have to wait: for its turn, and then for its own answer, with a connection to be made."""
+        self.generation = 0
+        """How often a connection was opened: it changes when what was seen before is no longer of the same session."""
         self._states_isolation = False
         self._planned_at = 0.0
+        self._failures = 0
+        self._failure = ""
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection[Record]]:
@@ -156,7 +147,11 @@ class Link:
         Raises `DatabaseUnavailableError`, `ConflictError`, `SchemaError` or `DatabaseError`. A connection whose
         state is in doubt afterwards is terminated, never lent again.
         """
+        failures = self._failures
         async with self._turn:
+            if self._failures != failures:
+                # Whoever had the turn has just found out; to find it out one after the other would take for ever.
+                raise DatabaseUnavailableError(self._failure)
             try:
                 with anyio.fail_after(self._deadline_s):
                     connection = await self._usable()
@@ -168,6 +163,9 @@ class Link:
                 if _leaves_doubt(error):
                     self.terminate()
                 ours = translated(error) if isinstance(error, Exception) else None
+                if isinstance(ours, DatabaseUnavailableError):
+                    self._failures += 1
+                    self._failure = str(ours)
                 if ours is None:
                     raise
                 raise ours from error
@@ -176,6 +174,7 @@ class Link:
         now = time.monotonic()
         if self._connection is None or self._connection.is_closed():
             self._connection = await connect(self._dsn, role=self._role)
+            self.generation += 1
             default = await self._connection.fetchval("show default_transaction_isolation")
             self._states_isolation = default != "read committed"
             self._planned_at = now
@@ -198,3 +197,39 @@ class Link:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+class Ear:
+    """The listening connection: it never opens a transaction, and only asks whether it still listens."""
+
+    def __init__(self, dsn: str, channel: str, statement: str) -> None:
+        self._dsn = dsn
+        self._channel = channel
+        self._statement = statement
+        self._connection: Connection[Record] | None = None
+        self.patience_s = CONNECT_TIMEOUT_S + 2 * CHECK_TIMEOUT_S
+
+    @asynccontextmanager
+    async def listen(self, heard: Callable[[str], None]) -> AsyncIterator[asyncio.Event]:
+        """Listen while the block runs: *heard* gets each notification's payload. Gives an event set at the loss.
+
+        Each time a new connection with its own callbacks, terminated at the end. Raises `DatabaseError`.
+        """
+        lost = asyncio.Event()
+        with driver_errors():
+            self._connection = await connect(self._dsn, role="listener")
+        try:
+            self._connection.add_termination_listener(lambda _: lost.set())
+            with driver_errors(), anyio.fail_after(CHECK_TIMEOUT_S):
+                await self._connection.add_listener(self._channel, lambda *said: heard(str(said[3])))
+            yield lost
+        finally:
+            self._connection.terminate()
+
+    async def check(self) -> None:
+        """Ask the server whether this session still listens. Raises `DatabaseUnavailableError` if not, or in 5 s."""
+        assert self._connection is not None
+        with driver_errors():
+            channels = await self._connection.fetchval(self._statement, timeout=CHECK_TIMEOUT_S)
+        if self._channel not in channels:
+            raise DatabaseUnavailableError(f"the session no longer listens on {self._channel!r}")

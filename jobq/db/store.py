@@ -36,6 +36,36 @@ class Sleeper(msgspec.Struct, frozen=True):
     loop: str
 
 
+class WorkerRow(msgspec.Struct, frozen=True):
+    """What a worker says of itself with each beat."""
+
+    worker_id: WorkerId
+    pid: int
+    host: str
+    version: str
+    queues: list[str]
+    kinds: list[str]
+
+
+class Reaped(msgspec.Struct, frozen=True):
+    """A job that was taken back from a worker that fell silent during *attempt*."""
+
+    id: JobId
+    kind: str
+    attempt: int
+
+
+class KindCount(msgspec.Struct, frozen=True):
+    """What became of one kind's attempts in one worker; *durations* counts them by bucket of `core/histogram.py`."""
+
+    queue: str
+    kind: str
+    done: int
+    retried: int
+    dead: int
+    durations: dict[int, int]
+
+
 class Redriven(msgspec.Struct, frozen=True):
     """What became of one dead letter that was asked to be redriven.
 
@@ -157,12 +187,12 @@ class Store:
         return await self._settle("settle_dead", conn, worker_id, owned, started, reasons, errors)
 
     async def _settle(
-        self, name: str, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], *columns: Sequence[object]
+        self, name: str, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], *parameters: object
     ) -> set[JobId]:
         ids = [proof.id for proof in owned]
         fences = [proof.fence for proof in owned]
         with driver_errors():
-            rows = await conn.fetch(self._sql[name], ids, fences, worker_id, *columns)
+            rows = await conn.fetch(self._sql[name], ids, fences, worker_id, *parameters)
         return {row[0] for row in rows}
 
     async def fall_asleep(self, conn: AnyConnection, sleeper: Sleeper, for_s: float) -> None:
@@ -174,6 +204,76 @@ class Store:
         """Ask no longer."""
         with driver_errors():
             await conn.execute(self._sql["wake_up"], sleeper.queue, sleeper.worker_id, sleeper.loop)
+
+    # -- leases --------------------------------------------------------------------------------------
+
+    async def beat(self, conn: AnyConnection, worker: WorkerRow, lease_s: float) -> None:
+        """Renew the worker's lease."""
+        with driver_errors():
+            await conn.execute(
+                self._sql["beat"],
+                worker.worker_id,
+                lease_s,
+                worker.pid,
+                worker.host,
+                worker.version,
+                worker.queues,
+                worker.kinds,
+            )
+
+    async def say_goodbye(self, conn: AnyConnection, worker_id: WorkerId) -> None:
+        """Drop the worker's row at an ordered end."""
+        with driver_errors():
+            await conn.execute(self._sql["say_goodbye"], worker_id)
+
+    async def renew_jobs(
+        self, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], lease_s: float
+    ) -> set[JobId]:
+        """Renew the leases of jobs in hand. Returns those that are still owned; the others are lost leases."""
+        return await self._settle("renew_jobs", conn, worker_id, owned, lease_s)
+
+    async def isolate_job(self, conn: AnyConnection, worker_id: WorkerId, owned: Owned) -> bool:
+        """Record that this attempt runs alone in its worker. Returns whether it still owns the job."""
+        with driver_errors():
+            found = await conn.fetchval(self._sql["isolate_job"], owned.id, owned.fence, worker_id)
+        return found is not None
+
+    async def release_strays(self, conn: AnyConnection, worker_id: WorkerId, in_hand: Sequence[JobId]) -> list[JobId]:
+        """Hand back what bears this worker's id and is not in its hands. Returns the ids."""
+        with driver_errors():
+            rows = await conn.fetch(self._sql["release_strays"], worker_id, in_hand)
+        return [row[0] for row in rows]
+
+    async def list_lapsed_workers(self, conn: AnyConnection) -> list[WorkerId]:
+        """Return the workers whose lease has lapsed."""
+        with driver_errors():
+            return [row[0] for row in await conn.fetch(self._sql["list_lapsed_workers"])]
+
+    async def reap_worker(
+        self, conn: AnyConnection, worker_id: WorkerId, *, pause_s: float, limit: int
+    ) -> list[Reaped]:
+        """Take up to *limit* jobs from a worker, if its lease is still lapsed."""
+        with driver_errors():
+            rows = await conn.fetch(self._sql["reap_worker"], worker_id, pause_s, limit)
+        return [Reaped(*row) for row in rows]
+
+    async def forget_worker(self, conn: AnyConnection, worker_id: WorkerId) -> bool:
+        """Drop the row of a lapsed worker that holds nothing any more. Returns whether it was dropped."""
+        with driver_errors():
+            return await conn.fetchval(self._sql["forget_worker"], worker_id) is not None
+
+    async def list_orphans(self, conn: AnyConnection, limit: int) -> list[Owned]:
+        """Return running jobs whose own lease has lapsed."""
+        with driver_errors():
+            return [Owned(*row) for row in await conn.fetch(self._sql["list_orphans"], limit)]
+
+    async def reap_orphans(self, conn: AnyConnection, orphans: Sequence[Owned], *, pause_s: float) -> list[Reaped]:
+        """Take back running jobs whose own lease is still lapsed."""
+        ids = [orphan.id for orphan in orphans]
+        fences = [orphan.fence for orphan in orphans]
+        with driver_errors():
+            rows = await conn.fetch(self._sql["reap_orphans"], ids, fences, pause_s)
+        return [Reaped(*row) for row in rows]
 
     # -- dead letters --------------------------------------------------------------------------------
 
@@ -204,6 +304,17 @@ class Store:
                 page = await conn.fetch(self._sql["lock_lapsed_keys"], after, limit)
                 await conn.execute(self._sql["purge_keys"], [row[0] for row in page], [row[1] for row in page])
         return len(page), page[-1][2] if page else None
+
+    async def record_kind_stats(self, conn: AnyConnection, worker_id: WorkerId, counts: Sequence[KindCount]) -> None:
+        """Append what became of attempts since the last time."""
+        with driver_errors():
+            await conn.execute(self._sql["record_kind_stats"], worker_id, msgspec.json.encode(counts).decode())
+
+    async def purge_kind_stats(self, conn: AnyConnection, limit: int) -> int:
+        """Forget counts older than a day, at most *limit* rows. Returns how many."""
+        with driver_errors():
+            purged: int = await conn.fetchval(self._sql["purge_kind_stats"], limit)
+        return purged
 
     async def purge_sleepers(self, conn: AnyConnection) -> None:
         """Forget claim loops that have been gone for an hour."""

@@ -1,6 +1,7 @@
 """The closed list of things that happen in a worker. Logs are made from these, and from nothing else.
 
-An event carries ids and numbers, never a payload. Emitting one must not block and must not fail.
+An event carries ids and numbers, never a payload. Emitting one must not block and must not fail, and comes from the
+event loop or from the heartbeat's thread.
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ class DrainStarted(msgspec.Struct, frozen=True):
 
     running: int
     grace_s: float
+
+
+class DrainEnded(msgspec.Struct, frozen=True):
+    """The drain is over. *cancelled* names the jobs for which the grace did not suffice, `KIND ID`; *after_s* is when.
+
+    *finished* and *handed_back* count since the drain began; what was cancelled is not among them.
+    """
+
+    finished: int
+    handed_back: int
+    cancelled: list[str]
+    after_s: float
 
 
 class WorkerStopped(msgspec.Struct, frozen=True):
@@ -120,6 +133,48 @@ class OutcomeNotStored(msgspec.Struct, frozen=True):
     replaced: bool
 
 
+class LoopBlocked(msgspec.Struct, frozen=True):
+    """The event loop has not turned for *still_s* seconds; *id* and *kind* are those of the handler that holds it."""
+
+    id: int | None
+    kind: str | None
+    location: str
+    still_s: float
+
+
+class LoopUnblocked(msgspec.Struct, frozen=True):
+    """The event loop turns again, after *blocked_s* seconds."""
+
+    blocked_s: float
+
+
+class LeaseLapsed(msgspec.Struct, frozen=True):
+    """No beat came through for as long as the worker's lease lasts: *running* jobs are cancelled and handed back."""
+
+    running: int
+
+
+class WorkerReaped(msgspec.Struct, frozen=True):
+    """A worker fell silent; its *jobs* were taken back."""
+
+    worker_id: UUID
+    jobs: int
+
+
+class JobReaped(msgspec.Struct, frozen=True):
+    """A job was taken back from a worker that fell silent, or forgot it, during *attempt*."""
+
+    id: int
+    kind: str
+    attempt: int
+
+
+class StraysReleased(msgspec.Struct, frozen=True):
+    """Jobs of a claim whose answer was never seen were handed back, attempt returned."""
+
+    ids: list[int]
+
+
 class DatabaseAway(msgspec.Struct, frozen=True):
     """A loop cannot reach the database, or not write to it. Said once an outage; it tries on."""
 
@@ -153,6 +208,7 @@ Event = (
     | DuplicatesUnstated
     | SchemaNewer
     | DrainStarted
+    | DrainEnded
     | WorkerStopped
     | LifespanOverran
     | JobRetried
@@ -162,6 +218,12 @@ Event = (
     | AttemptOverran
     | FailedAfterCompletion
     | OutcomeNotStored
+    | LoopBlocked
+    | LoopUnblocked
+    | LeaseLapsed
+    | WorkerReaped
+    | JobReaped
+    | StraysReleased
     | DatabaseAway
     | DatabaseBack
     | LoopCrashed

@@ -34,6 +34,11 @@ def describe(event: Event) -> tuple[int, str]:
             return logging.WARNING, message
         case events.DrainStarted(running, grace_s):
             return logging.INFO, f"stopping: no more claims, {running} running jobs have {grace_s:g} s to finish"
+        case events.DrainEnded(finished, handed_back, cancelled, after_s):
+            names = f" after {after_s:.0f} s: {', '.join(cancelled)}" if cancelled else ""
+            return logging.INFO, (
+                f"drained: {finished} finished, {handed_back} handed back, {len(cancelled)} cancelled{names}"
+            )
         case events.WorkerStopped(exit_code, finished, handed_back, unsettled):
             left = f", {unsettled} left to their lease" if unsettled else ""
             return logging.INFO, f"stopped: {finished} finished, {handed_back} handed back{left}; exit code {exit_code}"
@@ -62,6 +67,20 @@ def describe(event: Event) -> tuple[int, str]:
         case events.OutcomeNotStored(job_id, kind, error, replaced):
             what = "a plain record went in its place" if replaced else "the job is left to its lease"
             return logging.ERROR, f"the outcome of {kind} {job_id} cannot be stored, {what}: {error}"
+        case events.LoopBlocked(job_id, kind, location, still_s):
+            what = "something" if kind is None else f"{kind} {job_id}"
+            return logging.WARNING, f"{what} has blocked the event loop for {still_s:.1f} s, at {location}"
+        case events.LoopUnblocked(blocked_s):
+            return logging.WARNING, f"the event loop turns again after {blocked_s:.1f} s"
+        case events.LeaseLapsed(running):
+            level = logging.ERROR if running else logging.WARNING
+            return level, f"the worker's lease has lapsed: {running} running jobs are cancelled and handed back"
+        case events.WorkerReaped(worker_id, jobs):
+            return logging.WARNING, f"worker {worker_id} is gone: {jobs} jobs were taken back"
+        case events.JobReaped(job_id, kind, attempt):
+            return logging.WARNING, f"{kind} {job_id} was taken back: its worker fell silent during attempt {attempt}"
+        case events.StraysReleased(ids):
+            return logging.WARNING, f"handed back {len(ids)} jobs of a claim whose answer was never seen"
         case events.DatabaseAway(loop, error):
             return logging.WARNING, f"{loop}: {error}; trying on"
         case events.DatabaseBack(loop, away_s):

@@ -21,9 +21,13 @@ from jobq.errors import ConflictError, DatabaseUnavailableError
 from jobq.settings import WorkerSettings
 from jobq.telemetry.events import Emit
 from jobq.worker.executor import Executor
-from jobq.worker.outage import Outage
+from jobq.worker.faults import Point, reach
+from jobq.worker.heartbeat import Heartbeat
 from jobq.worker.pace import Pace, Rest
+from jobq.worker.pulse import Pulse
+from jobq.worker.quarantine import Quarantine
 from jobq.worker.settler import Settler
+from jobq.worker.strays import Strays
 
 MAX_CLAIM = 500
 """Jobs in one claim: larger batches gain nothing measurable and hold their row locks longer."""
@@ -46,6 +50,9 @@ class Claimer:
         worker_id: WorkerId,
         settings: WorkerSettings,
         stopping: Callable[[], bool],
+        heartbeat: Heartbeat,
+        quarantine: Quarantine,
+        strays: Strays,
         emit: Emit,
     ) -> None:
         self.queue = queue
@@ -56,8 +63,11 @@ class Claimer:
         self._worker_id = worker_id
         self._settings = settings
         self._stopping = stopping
+        self._heartbeat = heartbeat
+        self._quarantine = quarantine
+        self._strays = strays
         self._sleeper = Sleeper(queue, worker_id, executor.name)
-        self._outage = Outage(f"claims of {queue}", emit)
+        self.pulse = Pulse(f"claims of {queue}", bound_s=3 * settings.poll_s + link.patience_s, emit=emit)
         self._pace = Pace()
         self._wake = asyncio.Event()
         self._asleep_since: float | None = None
@@ -80,18 +90,26 @@ class Claimer:
     async def run(self) -> None:
         """Claim until cancelled."""
         while True:
+            self.pulse.rest()
             await self._executor.wait_free()
             await self._settler.wait_room()
+            await self._heartbeat.wait_fresh()
+            await self._quarantine.wait_open()
+            self.pulse.begin()
             try:
                 await self._look()
-            except (DatabaseUnavailableError, ConflictError) as error:
+            except BaseException as error:
+                self._strays.suspect()
+                if not isinstance(error, DatabaseUnavailableError | ConflictError):
+                    raise
                 self._asleep_since = None
-                await self._outage.pause(error)
+                await self.pulse.pause(error)
             else:
-                self._outage.over()
+                self.pulse.worked()
 
     async def _look(self) -> None:
         self._wake.clear()
+        await reach(Point.CLAIM)
         limit = min(self._executor.free, MAX_CLAIM)
         found = await self._claim(limit)
         match self._pace.after(found, limit, now=time.monotonic()):
@@ -111,6 +129,9 @@ class Claimer:
             self._claiming = True
             try:
                 async with self._link.lend() as conn:
+                    if not self._quarantine.is_open:
+                        return 0
+                    await self._strays.release(conn)
                     jobs = await self._store.claim_jobs(
                         conn,
                         queue=self.queue,
@@ -119,6 +140,8 @@ class Claimer:
                         worker_id=self._worker_id,
                         lease_s=self._settings.job_lease_s,
                     )
+                    await reach(Point.AFTER_CLAIM_COMMIT)
+                # At once: whoever has the link next, for strays or a suspect, must see these in hand.
                 if self._stopping():
                     self._executor.hand_back(jobs)
                 else:

@@ -16,9 +16,10 @@ from contextvars import Context, copy_context
 from typing import cast
 
 import anyio
+import msgspec
 
 from jobq.core.failure import describe
-from jobq.core.job import ClaimedJob
+from jobq.core.job import ClaimedJob, JobId
 from jobq.core.outcomes import (
     Ended,
     Interrupted,
@@ -28,15 +29,20 @@ from jobq.core.outcomes import (
     Snooze,
     TimedOut,
     Unfit,
-    UsedUp,
-    attempts_allowed,
+    before_start,
     judge,
+    must_run_alone,
 )
 from jobq.errors import PayloadError
 from jobq.handle import Job, Scope
 from jobq.registration import Handler, Middleware
-from jobq.telemetry.events import AttemptOverran, Emit, FailedAfterCompletion
+from jobq.telemetry.events import AttemptOverran, Emit, FailedAfterCompletion, LeaseLost
+from jobq.worker.in_hand import InHand
 from jobq.worker.settler import Settlement, Settler
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The attempt no longer owns its job: nothing is written about it, and it holds its slot until it ends."""
 
 
 class Attempt:
@@ -62,7 +68,7 @@ class Attempt:
         self.started = time.monotonic()
         self.deadline = self.started + handler.timeout_s
         self.task: asyncio.Task[None] | None = None
-        self.interruption: TimedOut | Interrupted | None = None
+        self.interruption: TimedOut | Interrupted | Lost | None = None
         self.cancelled_at = 0.0
         self.entered = False
         self.overran = False
@@ -84,6 +90,7 @@ class Executor:
         cancel_grace_s: float,
         emit: Emit,
         on_blocked_thread: Callable[[], None],
+        on_suspect: Callable[[Executor, ClaimedJob], None],
     ) -> None:
         self.name = name
         self.slots = slots
@@ -99,9 +106,12 @@ class Executor:
         self._cancel_grace_s = cancel_grace_s
         self._emit = emit
         self._on_blocked_thread = on_blocked_thread
+        self._on_suspect = on_suspect
         self._running: set[Attempt] = set()
+        self._by_id: dict[JobId, Attempt] = {}
         self._given_up: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+        self._some = asyncio.Event()
         self._threads = ThreadPoolExecutor(slots, f"jobq-{name}") if name == "thread" else None
 
     # -- slots ---------------------------------------------------------------------------------------
@@ -137,26 +147,37 @@ class Executor:
 
     def start(self, claimed: Sequence[ClaimedJob]) -> None:
         """Start an attempt for each claimed job."""
-        loop = asyncio.get_running_loop()
         self.started += len(claimed)
         for one in claimed:
-            attempt = Attempt(one, self._handlers[one.kind], Job(one, self._scope))
-            self._running.add(attempt)
-            attempt.task = loop.create_task(self._run(attempt), context=self._context.copy())
+            policy = self._handlers[one.kind].policy
+            if must_run_alone(one, policy) and before_start(one, policy) is None:
+                self._on_suspect(self, one)
+            else:
+                self.start_one(one)
 
-    def hand_back(self, claimed: Sequence[ClaimedJob]) -> None:
+    def start_one(self, claimed: ClaimedJob) -> None:
+        """Start an attempt, whatever is known about its job."""
+        if earlier := self._by_id.get(claimed.id):
+            # The claim proves that somebody took this job back meanwhile: what still runs here is not its owner.
+            self._lose(earlier)
+        attempt = self._by_id[claimed.id] = Attempt(claimed, self._handlers[claimed.kind], Job(claimed, self._scope))
+        self._running.add(attempt)
+        self._some.set()
+        attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=self._context.copy())
+
+    def hand_back(self, claimed: Sequence[ClaimedJob], *, delay_s: float = 0.0) -> None:
         """Release claimed jobs that were not started."""
         self.handed_back += len(claimed)
         for one in claimed:
-            self._settler.put(Settlement(one, Released(), 0))
+            self._settler.put(Settlement(one, Released(delay_s), 0))
 
     async def _run(self, attempt: Attempt) -> None:
         attempt.entered = True
         ended: Ended
         if attempt.interruption is not None:
-            ended = attempt.interruption
-        elif attempt.claimed.attempt > attempts_allowed(attempt.claimed, attempt.handler.policy):
-            ended = UsedUp()
+            ended = Interrupted()
+        elif (refusal := before_start(attempt.claimed, attempt.handler.policy)) is not None:
+            ended = refusal
         else:
             try:
                 parameters = attempt.handler.decode(attempt.claimed.payload)
@@ -213,10 +234,15 @@ class Executor:
         claimed = attempt.claimed
         if attempt not in self._running:
             return  # It overran its cancellation and was settled without it.
+        self._running.remove(attempt)
+        self._changed.set()
+        if self._by_id.get(claimed.id) is attempt:
+            del self._by_id[claimed.id]
+        if isinstance(attempt.interruption, Lost):
+            return
         if attempt.interruption is not None and not (isinstance(ended, Returned) and isinstance(ended.answer, Snooze)):
             ended = attempt.interruption
         run_ms = round((time.monotonic() - attempt.started) * 1000)
-        self._running.remove(attempt)
         if attempt.job.completed:
             self.finished += 1
             if isinstance(ended, Raised):
@@ -229,28 +255,61 @@ class Executor:
             else:
                 self.finished += 1
             self._settler.put(Settlement(claimed, outcome, run_ms))
-        self._changed.set()
+
+    # -- leases --------------------------------------------------------------------------------------
+
+    def in_hand(self) -> list[InHand]:
+        """Return the attempts that run here. May be asked from another thread."""
+        return [
+            InHand(
+                claimed=attempt.claimed,
+                policy=attempt.handler.policy,
+                timeout_s=attempt.handler.timeout_s,
+                overdue_at=attempt.deadline + self._cancel_grace_s if self._threads is None else float("inf"),
+                task=attempt.task,
+            )
+            for attempt in list(self._running)
+        ]
+
+    def lose(self, lost: Mapping[JobId, int]) -> None:
+        """Cancel the attempts that no longer own their job (id and fence); nothing is written about them."""
+        for attempt in list(self._running):
+            if lost.get(attempt.claimed.id) == attempt.claimed.fence:
+                self._lose(attempt)
+
+    def _lose(self, attempt: Attempt) -> None:
+        if isinstance(attempt.interruption, Lost):
+            return
+        claimed = attempt.claimed
+        self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
+        if attempt.interruption is None and self._threads is None:
+            self._cancel(attempt, time.monotonic())
+        attempt.interruption = Lost()
 
     # -- deadlines and stopping ----------------------------------------------------------------------
 
     async def sweep(self, every_s: float) -> None:
         """Cancel attempts past their deadline, and give up on those that ignore it, until cancelled."""
         while True:
+            if not self._running:
+                self._some.clear()
+                await self._some.wait()
             await anyio.sleep(every_s)
             now = time.monotonic()
             for attempt in list(self._running):
-                if attempt.interruption is None:
+                if attempt.interruption is None or self._threads is not None:
                     if now >= attempt.deadline:
                         self._interrupt(attempt, TimedOut(attempt.handler.timeout_s), now)
-                elif now >= attempt.cancelled_at + self._cancel_grace_s and not attempt.overran:
+                elif not attempt.overran and now >= attempt.cancelled_at + self._cancel_grace_s:
                     self._give_up(attempt)
 
-    def interrupt_all(self) -> None:
-        """Cancel every running attempt; they are released, attempt returned."""
+    def interrupt_all(self) -> list[ClaimedJob]:
+        """Cancel every running attempt; they are released, attempt returned. Returns their jobs."""
         now = time.monotonic()
-        for attempt in list(self._running):
-            if attempt.interruption is None:
-                self._interrupt(attempt, Interrupted(), now)
+        interrupted = [attempt for attempt in self._running if attempt.interruption is None]
+        for attempt in interrupted:
+            self._interrupt(attempt, Interrupted(), now)
+        return [attempt.claimed for attempt in interrupted]
 
     async def end_rest(self, limit_s: float) -> None:
         """Cancel what still runs, settling nothing, and wait for it at most *limit_s* seconds: the worker is gone."""
@@ -277,6 +336,9 @@ class Executor:
                 self._on_blocked_thread()
             return
         attempt.interruption = what
+        self._cancel(attempt, now)
+
+    def _cancel(self, attempt: Attempt, now: float) -> None:
         attempt.cancelled_at = now
         if attempt.entered:
             # A task that is cancelled before its first step never runs at all, and would never end its attempt.
@@ -291,7 +353,7 @@ class Executor:
         if isinstance(attempt.interruption, Interrupted):
             return  # Handed back while it runs on, it would run twice at once: it is left to its lease.
         self._given_up = [task for task in self._given_up if not task.done()] + [attempt.task]
-        self._end(attempt, attempt.interruption)
+        self._end(attempt, Interrupted())
 
     def _report_overrun(self, attempt: Attempt) -> None:
         attempt.overran = True

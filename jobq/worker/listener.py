@@ -4,41 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from jobq.db.connect import driver_errors, open_listener
+import anyio
+
+from jobq.db.connect import Ear
 from jobq.errors import DatabaseError
 from jobq.telemetry.events import Emit
-from jobq.worker.outage import Outage
+from jobq.worker.faults import Point, reach
+from jobq.worker.pulse import Pulse
 
-if TYPE_CHECKING:
-    pass
+CHECK_S = 10.0
+"""A connection that a proxy or a failover has dropped without a word looks like a quiet one: ask it now and then."""
 
 
 class Listener:
     """The one listening connection of a worker, replaced whenever it is lost."""
 
-    def __init__(self, *, dsn: str, channel: str, wake: Callable[[str | None], None], emit: Emit) -> None:
-        self._dsn = dsn
-        self._channel = channel
+    def __init__(self, *, ear: Ear, wake: Callable[[str | None], None], emit: Emit) -> None:
+        self._ear = ear
         self._wake = wake
-        self._outage = Outage("listener", emit)
+        self.pulse = Pulse("listener", bound_s=CHECK_S + ear.patience_s, emit=emit)
 
     async def run(self) -> None:
         """Listen until cancelled. *wake* gets a queue's name, or None after a gap in which some were missed."""
         while True:
+            await reach(Point.LISTEN)
             try:
-                await self._listen()
+                async with self._ear.listen(self._wake) as lost:
+                    self.pulse.worked()
+                    self._wake(None)
+                    await self._stay(lost)
             except DatabaseError as error:
-                await self._outage.pause(error)
+                await self.pulse.pause(error)
 
-    async def _listen(self) -> None:
-        lost = asyncio.Event()
-        with driver_errors():
-            connection = await open_listener(self._dsn, self._channel, self._wake, lost.set)
-        try:
-            self._outage.over()
-            self._wake(None)
-            await lost.wait()
-        finally:
-            connection.terminate()
+    async def _stay(self, lost: asyncio.Event) -> None:
+        while not lost.is_set():
+            with anyio.move_on_after(CHECK_S):
+                await lost.wait()
+            if not lost.is_set():
+                await self._ear.check()
+                self.pulse.worked()

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import anyio
 import msgspec
 
 from jobq.core.failure import Failure, plain
@@ -21,7 +20,9 @@ from jobq.db.connect import Link
 from jobq.db.store import Owned, Store
 from jobq.errors import ConflictError, DatabaseError, DatabaseUnavailableError
 from jobq.telemetry.events import Emit, JobDied, JobRetried, JobSnoozed, LeaseLost, OutcomeNotStored
-from jobq.worker.outage import Outage
+from jobq.worker.faults import Point, reach
+from jobq.worker.pulse import Pulse
+from jobq.worker.tally import Tally
 
 if TYPE_CHECKING:
     from jobq.db.connect import AnyConnection
@@ -44,15 +45,21 @@ class Settlement(msgspec.Struct, frozen=True):
 class Settler:
     """The one loop of a worker that writes outcomes."""
 
-    def __init__(self, *, store: Store, link: Link, worker_id: WorkerId, emit: Emit) -> None:
+    def __init__(self, *, store: Store, link: Link, worker_id: WorkerId, tally: Tally, emit: Emit) -> None:
         self._store = store
         self._link = link
         self._worker_id = worker_id
+        self._tally = tally
         self._emit = emit
-        self._outage = Outage("settling", emit)
+        self.pulse = Pulse("settling", bound_s=link.patience_s, emit=emit)
         self._waiting: dict[type[Outcome], list[Settlement]] = {Done: [], Retry: [], Dead: [], Released: []}
         self._more = asyncio.Event()
         self._less = asyncio.Event()
+
+    @property
+    def unwritten(self) -> list[ClaimedJob]:
+        """The jobs whose outcomes are not written yet. May be asked from another thread."""
+        return [one.claimed for waiting in self._waiting.values() for one in list(waiting)]
 
     @property
     def backlog(self) -> int:
@@ -86,21 +93,24 @@ class Settler:
                     await self._settle(batch)
                     del waiting[: len(batch)]
                     self._less.set()
+            self.pulse.rest()
             await self._more.wait()
+            self.pulse.begin()
 
     async def _settle(self, batch: Sequence[Settlement]) -> None:
         while True:
+            await reach(Point.BEFORE_SETTLE)
             try:
                 async with self._link.lend() as conn:
-                    matched = await self._write(conn, batch)
+                    matched = await write_outcomes(self._store, conn, self._worker_id, batch)
             except (DatabaseUnavailableError, ConflictError) as error:
-                await self._outage.pause(error)
+                await self.pulse.pause(error)
             except DatabaseError as error:
-                self._outage.over()
+                self.pulse.worked()
                 await self._settle_refused(batch, error)
                 return
             else:
-                self._outage.over()
+                self.pulse.worked()
                 self._report(batch, matched)
                 return
 
@@ -116,55 +126,62 @@ class Settler:
         if replacement is not None:
             await self._settle([replacement])
 
-    async def _write(self, conn: AnyConnection, batch: Sequence[Settlement]) -> set[JobId]:
-        owned = [Owned(one.claimed.id, one.claimed.fence) for one in batch]
-        outcomes = [one.outcome for one in batch]
-        match outcomes[0]:
-            case Done():
-                return await self._store.settle_done(conn, self._worker_id, owned, [one.run_ms for one in batch])
-            case Released():
-                delays = [outcome.delay_s for outcome in outcomes if isinstance(outcome, Released)]
-                return await self._store.settle_released(conn, self._worker_id, owned, delays)
-            case Retry():
-                retries = [outcome for outcome in outcomes if isinstance(outcome, Retry)]
-                return await self._store.settle_retry(
-                    conn,
-                    self._worker_id,
-                    owned,
-                    [retry.delay_s for retry in retries],
-                    [_as_json(retry.failure) for retry in retries],
-                )
-            case Dead():
-                deaths = [outcome for outcome in outcomes if isinstance(outcome, Dead)]
-                return await self._store.settle_dead(
-                    conn,
-                    self._worker_id,
-                    owned,
-                    [death.started for death in deaths],
-                    [death.reason for death in deaths],
-                    [_as_json(death.failure) for death in deaths],
-                )
-
     def _report(self, batch: Sequence[Settlement], matched: set[JobId]) -> None:
         for one in batch:
-            claimed, outcome = one.claimed, one.outcome
-            if claimed.id not in matched:
-                self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
-                continue
-            match outcome:
-                case Retry(failure, delay_s, note):
-                    self._emit(
-                        JobRetried(
-                            claimed.id, claimed.kind, claimed.attempt, failure.type, failure.message, delay_s, note
-                        )
-                    )
-                case Dead(failure, reason, started):
-                    attempts = claimed.attempt if started else claimed.attempt - 1
-                    self._emit(JobDied(claimed.id, claimed.kind, attempts, reason, failure.type, failure.message))
-                case Released(delay_s, note) if note:
-                    self._emit(JobSnoozed(claimed.id, claimed.kind, delay_s, note))
-                case _:
-                    pass
+            if one.claimed.id in matched:
+                self._tally.add(one.claimed, one.outcome, one.run_ms)
+            tell(self._emit, one, is_owner=one.claimed.id in matched)
+
+
+def tell(emit: Emit, one: Settlement, *, is_owner: bool) -> None:
+    """Emit what became of a job, or that the attempt had lost it."""
+    claimed = one.claimed
+    if not is_owner:
+        emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
+        return
+    match one.outcome:
+        case Retry(failure, delay_s, note):
+            emit(JobRetried(claimed.id, claimed.kind, claimed.attempt, failure.type, failure.message, delay_s, note))
+        case Dead(failure, reason, started):
+            attempts = claimed.attempt if started else claimed.attempt - 1
+            emit(JobDied(claimed.id, claimed.kind, attempts, reason, failure.type, failure.message))
+        case Released(delay_s, note) if note:
+            emit(JobSnoozed(claimed.id, claimed.kind, delay_s, note))
+        case _:
+            pass
+
+
+async def write_outcomes(
+    store: Store, conn: AnyConnection, worker_id: WorkerId, batch: Sequence[Settlement]
+) -> set[JobId]:
+    """Write outcomes of one type. Returns the jobs that matched; the others are lost leases."""
+    owned = [Owned(one.claimed.id, one.claimed.fence) for one in batch]
+    outcomes = [one.outcome for one in batch]
+    match outcomes[0]:
+        case Done():
+            return await store.settle_done(conn, worker_id, owned, [one.run_ms for one in batch])
+        case Released():
+            delays = [outcome.delay_s for outcome in outcomes if isinstance(outcome, Released)]
+            return await store.settle_released(conn, worker_id, owned, delays)
+        case Retry():
+            retries = [outcome for outcome in outcomes if isinstance(outcome, Retry)]
+            return await store.settle_retry(
+                conn,
+                worker_id,
+                owned,
+                [retry.delay_s for retry in retries],
+                [_as_json(retry.failure) for retry in retries],
+            )
+        case Dead():
+            deaths = [outcome for outcome in outcomes if isinstance(outcome, Dead)]
+            return await store.settle_dead(
+                conn,
+                worker_id,
+                owned,
+                [death.started for death in deaths],
+                [death.reason for death in deaths],
+                [_as_json(death.failure) for death in deaths],
+            )
 
 
 _UNSTORABLE = "the error of this attempt could not be stored"
@@ -184,10 +201,3 @@ def _plain_record(one: Settlement, error: DatabaseError) -> Settlement | None:
 
 def _as_json(failure: Failure) -> str:
     return msgspec.json.encode(failure).decode()
-
-
-async def settle_rest(settler: Settler, limit_s: float) -> int:
-    """Wait until everything is written, at most *limit_s* seconds. Returns how many outcomes are left."""
-    with anyio.move_on_after(limit_s):
-        await settler.wait_settled()
-    return settler.backlog

@@ -2,9 +2,12 @@
 
 Three nested task groups are the stop order, from the inside out:
 
-    services    settler, listener, upkeep     stop last: outcomes are written until there are none
-      jobs      the executors' sweeps         get the grace, are cancelled, are handed back
-        intake  the claim loops               stop first: nothing is claimed once a stop is asked for
+    services    side thread, settler, listener, reaper, upkeep   stop last: leases are kept and outcomes written
+      jobs      the executors' sweeps                            get the grace, are cancelled, are handed back
+        intake  the claim loops, the quarantine                  stop first: nothing is claimed any more
+
+In the side thread run the heartbeat, the watch over the event loop, the probes and systemd's watchdog: a handler that
+blocks the loop must not cost the lease, nor the process.
 """
 
 from __future__ import annotations
@@ -12,24 +15,23 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
 from enum import IntEnum
+from socket import socket
 from uuid import uuid4
 
 import anyio
 from anyio.abc import TaskGroup
 
-from jobq.core.job import WorkerId
+from jobq.core.job import ClaimedJob, WorkerId
 from jobq.db.connect import Link
 from jobq.db.migrate import check_version
 from jobq.db.reports import Reports
-from jobq.db.store import Store
-from jobq.errors import AccessRefusedError, ConfigurationError, DatabaseUnavailableError
-from jobq.handle import Resources, Scope
+from jobq.errors import AccessRefusedError, ConfigurationError, ConflictError, DatabaseUnavailableError
+from jobq.handle import Resources
 from jobq.queue import Queue
-from jobq.registration import Handler
 from jobq.settings import WorkerSettings
 from jobq.telemetry.events import (
+    DrainEnded,
     DrainStarted,
     DuplicatesUnstated,
     Emit,
@@ -40,19 +42,18 @@ from jobq.telemetry.events import (
     WorkerStopped,
 )
 from jobq.telemetry.log import log_event
-from jobq.worker.claimer import Claimer
+from jobq.worker.assembly import Parts
 from jobq.worker.executor import Executor
-from jobq.worker.listener import Listener
-from jobq.worker.outage import Outage
-from jobq.worker.settler import Settler
-from jobq.worker.upkeep import Upkeep
+from jobq.worker.probes import Probes
+from jobq.worker.pulse import Pulse
+from jobq.worker.side_thread import Routine, SideThread
+from jobq.worker.systemd import Notifier
+from jobq.worker.until_empty import wait_until_empty
 
 RESTARTS = 5
 """How often one loop is restarted after a bug within `RESTARTS_WITHIN_S`, before the worker gives up."""
 
 RESTARTS_WITHIN_S = 60.0
-
-EMPTY_CHECK_S = 0.05
 
 
 class ExitCode(IntEnum):
@@ -66,30 +67,40 @@ class ExitCode(IntEnum):
 
 
 class Worker:
-    """One worker of a queue in this process and event loop. `run` it once."""
+    """One worker of a queue in this process and event loop. `run` it once.
 
-    def __init__(self, queue: Queue, settings: WorkerSettings | None = None, *, emit: Emit = log_event) -> None:
+    *http* is a listening socket for the probes `/healthz` and `/readyz`, None for none.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        settings: WorkerSettings | None = None,
+        *,
+        http: socket | None = None,
+        emit: Emit = log_event,
+    ) -> None:
         if not queue.handlers:
             raise ConfigurationError(
                 "no handler is registered, so there is nothing to run: decorate one with @queue.task"
             )
         self._settings = settings or WorkerSettings(slots=queue.slots)
         self._queue = queue
+        self._http = http
         self._emit = emit
         self.worker_id = WorkerId(uuid4())
-        self._store = Store(queue.schema)
-        self._links = {
-            role: Link(queue.dsn, role=role, deadline_s=self._settings.statement_deadline_s)
-            for role in ("claims", "settling", "upkeep")
-        }
-        self._settler = Settler(store=self._store, link=self._links["settling"], worker_id=self.worker_id, emit=emit)
-        self._executors: list[Executor] = []
-        self._claimers: list[Claimer] = []
+        self._notifier = Notifier()
+        self._parts: Parts | None = None
         self._stop = anyio.Event()
         self._hurry = anyio.Event()
         self._whole: anyio.CancelScope | None = None
         self._is_starting = True
         self._exit_code = ExitCode.DRAINED
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a handler runs on that nothing can stop: the process has to end by `os._exit`."""
+        return self._parts is not None and self._parts.is_stuck
 
     # -- stopping from outside -----------------------------------------------------------------------
 
@@ -124,88 +135,95 @@ class Worker:
             return self._exit_code
         finally:
             with anyio.CancelScope(shield=True):
-                for executor in self._executors:
-                    await executor.end_rest(self._settings.cancel_grace_s)
-                for link in self._links.values():
-                    await link.close()
                 await self._queue.close()
 
     async def _wait_for_database(self) -> None:
-        outage = Outage("start", self._emit)
+        link = Link(self._queue.dsn, role="start", deadline_s=self._settings.statement_deadline_s)
+        pulse = Pulse("start", bound_s=link.patience_s, emit=self._emit)
         give_up_at = time.monotonic() + self._settings.start_limit_s
-        while True:
-            try:
-                async with self._links["upkeep"].lend() as conn:
-                    if warning := await check_version(conn, self._queue.schema):
-                        self._emit(SchemaNewer(warning))
-                outage.over()
-                return
-            except DatabaseUnavailableError as error:
-                if isinstance(error, AccessRefusedError) or time.monotonic() >= give_up_at:
-                    raise
-                await outage.pause(error)
+        try:
+            while True:
+                try:
+                    async with link.lend() as conn:
+                        if warning := await check_version(conn, self._queue.schema):
+                            self._emit(SchemaNewer(warning))
+                    pulse.worked()
+                    return
+                except DatabaseUnavailableError as error:
+                    if isinstance(error, AccessRefusedError) or time.monotonic() >= give_up_at:
+                        raise
+                    await pulse.pause(error)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await link.close()
 
     async def _work(self, resources: Resources, until_empty: bool) -> None:
-        self._make_loops(resources)
-        self._say_hello()
-        listener = Listener(dsn=self._queue.dsn, channel=self._queue.schema, wake=self._wake, emit=self._emit)
-        upkeep = Upkeep(store=self._store, link=self._links["upkeep"], every_s=self._settings.upkeep_s, emit=self._emit)
-        async with anyio.create_task_group() as services:
-            self._start_loop(services, "settler", self._settler.run)
-            self._start_loop(services, "listener", listener.run)
-            self._start_loop(services, "upkeep", upkeep.run)
-            async with anyio.create_task_group() as jobs:
-                for executor in self._executors:
-                    self._start_loop(jobs, f"{executor.name} sweep", self._sweep_of(executor))
-                async with anyio.create_task_group() as intake:
-                    for claimer in self._claimers:
-                        self._start_loop(intake, f"claims of {claimer.queue}", claimer.run)
-                    if until_empty:
-                        self._start_loop(intake, "until empty", self._stop_when_empty)
-                    await self._stop.wait()
-                    intake.cancel_scope.cancel()
-                await self._drain()
-                jobs.cancel_scope.cancel()
-            unsettled = await self._settle_rest()
-            if unsettled and self._exit_code is ExitCode.DRAINED:
-                self._exit_code = ExitCode.HANDED_BACK
-            services.cancel_scope.cancel()
-        self._say_goodbye(unsettled)
+        parts = self._parts = Parts(
+            self._queue,
+            self._settings,
+            worker_id=self.worker_id,
+            resources=resources,
+            stopping=self._stop.is_set,
+            on_blocked_thread=self._give_up_on_thread,
+            emit=self._emit,
+        )
+        side_thread = SideThread(self._side_routines(parts), at_end=parts.links["heartbeat"].close)
+        try:
+            async with anyio.create_task_group() as services:
+                self._start_loop(services, "side thread", side_thread.run)
+                self._start_loop(services, "loop turn", parts.loop_watch.turn)
+                self._start_loop(services, "lease watch", parts.heartbeat.watch_lease)
+                self._start_loop(services, "settler", parts.settler.run)
+                self._start_loop(services, "listener", parts.listener.run)
+                self._start_loop(services, "reaper", parts.reaper.run)
+                self._start_loop(services, "upkeep", parts.upkeep.run)
+                self._start_loop(services, "tally", parts.tally.run)
+                services.start_soon(self._say_hello, parts)
+                async with anyio.create_task_group() as jobs:
+                    for executor in parts.executors:
+                        self._start_loop(jobs, f"{executor.name} sweep", self._sweep_of(executor))
+                    async with anyio.create_task_group() as intake:
+                        self._start_loop(intake, "quarantine", parts.quarantine.run)
+                        for claimer in parts.claimers:
+                            self._start_loop(intake, f"claims of {claimer.queue}", claimer.run)
+                        if until_empty:
+                            self._start_loop(intake, "until empty", self._stop_when_empty)
+                        await self._stop.wait()
+                        before = parts.finished, parts.handed_back
+                        self._notifier.stopping()
+                        intake.cancel_scope.cancel()
+                    parts.end_intake()
+                    await self._drain(parts, before)
+                    jobs.cancel_scope.cancel()
+                unsettled = await self._settle_rest(parts)
+                services.cancel_scope.cancel()
+            self._emit(WorkerStopped(self._exit_code, parts.finished, parts.handed_back, unsettled + parts.running))
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as ending:
+                    for executor in parts.executors:
+                        ending.start_soon(executor.end_rest, self._settings.cancel_grace_s)
+                await self._say_goodbye(parts)
+                await parts.close()
 
-    def _make_loops(self, resources: Resources) -> None:
-        scope = Scope(self._store, self.worker_id, resources, self._queue.pool)
-        context = copy_context()
-        by_executor: dict[tuple[str, str], dict[str, Handler[..., object]]] = {}
-        for handler in self._queue.handlers.values():
-            executor_name = "async" if handler.signature.is_async else "thread"
-            by_executor.setdefault((handler.queue, executor_name), {})[handler.kind] = handler
-        for (queue, name), handlers in sorted(by_executor.items()):
-            executor = Executor(
-                name=name,
-                slots=self._settings.slots_of(queue),
-                handlers=handlers,
-                middleware=self._queue.middlewares,
-                scope=scope,
-                context=context,
-                settler=self._settler,
-                cancel_grace_s=self._settings.cancel_grace_s,
-                emit=self._emit,
-                on_blocked_thread=self._give_up_on_thread,
-            )
-            self._executors.append(executor)
-            self._claimers.append(
-                Claimer(
-                    queue=queue,
-                    executor=executor,
-                    settler=self._settler,
-                    store=self._store,
-                    link=self._links["claims"],
-                    worker_id=self.worker_id,
-                    settings=self._settings,
-                    stopping=self._stop.is_set,
-                    emit=self._emit,
-                )
-            )
+    def _side_routines(self, parts: Parts) -> list[Routine]:
+        async def notify(_: object) -> None:
+            await self._notifier.report(status=lambda: _status(parts), is_alive=lambda: not self._stuck(parts))
+
+        async def probe(_: object) -> None:
+            assert self._http is not None
+            await Probes(self._http, stuck=lambda: self._stuck(parts), failing=parts.failing).serve()
+
+        routines: list[Routine] = [parts.heartbeat.beat, parts.loop_watch.watch, notify]
+        if self._http is not None:
+            routines.append(probe)
+        return routines
+
+    def _stuck(self, parts: Parts) -> list[str]:
+        """The loops that do not come round, unless a job within its hard time-out is what holds them up."""
+        if parts.loop_watch.is_blocked:
+            return [] if parts.loop_watch.is_excused else ["event loop"]
+        return parts.vitals.stuck(since=parts.loop_watch.unblocked_at)
 
     # -- loops ---------------------------------------------------------------------------------------
 
@@ -234,100 +252,83 @@ class Worker:
     def _sweep_of(self, executor: Executor) -> Callable[[], Awaitable[None]]:
         return lambda: executor.sweep(self._settings.sweep_s)
 
-    def _wake(self, queue: str | None) -> None:
-        for claimer in self._claimers:
-            if queue is None or claimer.queue == queue:
-                claimer.wake()
-
     async def _stop_when_empty(self) -> None:
-        """Ask for a stop once nothing is ready, running or unsettled."""
-        reports = Reports(self._queue.schema)
-        while True:
-            await anyio.sleep(EMPTY_CHECK_S)
-            if self._is_busy():
-                continue
-            # What starts during the questions may enqueue into a queue that was asked already.
-            started = self._started()
-            try:
-                ready = [claimer for claimer in self._claimers if await self._has_ready(reports, claimer)]
-            except DatabaseUnavailableError:
-                continue
-            for claimer in ready:
-                claimer.wake()
-            if not ready and not self._is_busy() and self._started() == started:
-                self._stop.set()
-                return
-
-    async def _has_ready(self, reports: Reports, claimer: Claimer) -> bool:
-        async with self._links["upkeep"].lend() as conn:
-            return await reports.has_ready(conn, [claimer.queue], claimer.kinds)
-
-    def _started(self) -> int:
-        return sum(executor.started for executor in self._executors)
-
-    def _is_busy(self) -> bool:
-        claiming = any(claimer.is_claiming for claimer in self._claimers)
-        return claiming or self._running() > 0 or self._settler.backlog > 0
+        assert self._parts is not None
+        await wait_until_empty(self._parts, Reports(self._queue.schema))
+        self._stop.set()
 
     # -- stopping ------------------------------------------------------------------------------------
 
-    def _running(self) -> int:
-        return sum(executor.running for executor in self._executors)
+    async def _drain(self, parts: Parts, before: tuple[int, int]) -> None:
+        """Let running jobs finish; cancel what the grace did not suffice for.
 
-    async def _drain(self) -> None:
-        """Let running jobs finish; cancel what the grace did not suffice for."""
-        self._emit(DrainStarted(self._running(), self._settings.grace_s))
+        *before* is how many attempts had finished, and how many jobs were handed back, when the stop was asked for.
+        """
+        self._emit(DrainStarted(parts.running, self._settings.grace_s))
+        began = time.monotonic()
         with anyio.move_on_after(self._settings.grace_s):
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(self._cancel_on_hurry, waiting)
-                for executor in self._executors:
+                for executor in parts.executors:
                     await executor.wait_idle()
                 waiting.cancel_scope.cancel()
-        if self._running():
+        cancelled: list[ClaimedJob] = []
+        graceful_s = time.monotonic() - began
+        finished, handed_back = parts.finished - before[0], parts.handed_back - before[1]
+        if parts.running:
             if self._exit_code is ExitCode.DRAINED:
                 self._exit_code = ExitCode.HANDED_BACK
-            for executor in self._executors:
-                executor.interrupt_all()
+            for executor in parts.executors:
+                cancelled += executor.interrupt_all()
             # The sweep gives up on what ignores its cancellation after the cancel grace; a little more for its turn.
             with anyio.move_on_after(self._settings.cancel_grace_s + 2 * self._settings.sweep_s):
-                for executor in self._executors:
+                for executor in parts.executors:
                     await executor.wait_idle()
-            for executor in self._executors:
+            for executor in parts.executors:
                 executor.report_rest()
+        names = [f"{one.kind} {one.id}" for one in cancelled]
+        self._emit(DrainEnded(finished, handed_back, names, graceful_s))
 
     async def _cancel_on_hurry(self, waiting: TaskGroup) -> None:
         await self._hurry.wait()
         waiting.cancel_scope.cancel()
 
-    async def _settle_rest(self) -> int:
+    async def _settle_rest(self, parts: Parts) -> int:
         with anyio.move_on_after(self._settings.statement_deadline_s):
-            await self._settler.wait_settled()
-        return self._settler.backlog
+            await parts.settler.wait_settled()
+        if parts.settler.backlog and self._exit_code is ExitCode.DRAINED:
+            self._exit_code = ExitCode.HANDED_BACK
+        return parts.settler.backlog
 
     def _give_up_on_thread(self) -> None:
         """A thread is past its time-out and cannot be stopped: end the process, so that its lease can lapse."""
         self._exit_code = ExitCode.HANDED_BACK
         self._stop.set()
 
-    def _handed_back(self) -> int:
-        return sum(executor.handed_back for executor in self._executors)
-
     # -- what is said --------------------------------------------------------------------------------
 
-    def _say_hello(self) -> None:
-        slots: dict[str, int] = {}
-        for executor, claimer in zip(self._executors, self._claimers, strict=True):
-            slots[claimer.queue] = slots.get(claimer.queue, 0) + executor.slots
-        self._emit(WorkerStarted(self.worker_id, slots, sorted(self._queue.handlers)))
+    async def _say_hello(self, parts: Parts) -> None:
+        await parts.heartbeat.wait_registered()
+        self._emit(WorkerStarted(self.worker_id, parts.slots, sorted(self._queue.handlers)))
         unstated = [kind for kind, handler in self._queue.handlers.items() if handler.on_duplicate is None]
         if unstated:
             self._emit(DuplicatesUnstated(sorted(unstated)))
+        self._notifier.ready()
 
-    def _say_goodbye(self, unsettled: int) -> None:
-        finished = sum(executor.finished for executor in self._executors)
-        self._emit(WorkerStopped(self._exit_code, finished, self._handed_back(), unsettled + self._running()))
+    async def _say_goodbye(self, parts: Parts) -> None:
+        """Write the last counts, and drop the worker's row unless it holds something: then its lease has to lapse."""
+        try:
+            await parts.tally.write()
+            if parts.running or parts.settler.backlog:
+                return
+            async with parts.links["upkeep"].lend() as conn:
+                await parts.store.say_goodbye(conn, self.worker_id)
+        except (DatabaseUnavailableError, ConflictError):
+            pass  # The lease lapses and any reaper forgets the row.
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether a handler runs on that nothing can stop: the process has to end by `os._exit`."""
-        return any(executor.is_stuck for executor in self._executors)
+
+def _status(parts: Parts) -> str:
+    """Return one line for `systemctl status`."""
+    if failing := parts.failing():
+        return f"not working: {', '.join(failing)}; {parts.running} jobs running"
+    return f"working; {parts.running} of {sum(parts.slots.values())} slots busy"

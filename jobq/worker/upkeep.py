@@ -11,9 +11,12 @@ from jobq.db.connect import Link
 from jobq.db.store import Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
 from jobq.telemetry.events import Emit, HistoryLeftAlone
-from jobq.worker.outage import Outage
+from jobq.worker.pulse import Pulse
 
-KEYS_A_PAGE = 5000
+ROWS_A_PAGE = 5000
+
+ROUND_S = 300.0
+"""How long one round may take; it is short statements, but possibly many."""
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
@@ -26,19 +29,21 @@ class Upkeep:
         self._link = link
         self._every_s = every_s
         self._emit = emit
-        self._outage = Outage("upkeep", emit)
+        self.pulse = Pulse("upkeep", bound_s=ROUND_S, emit=emit)
 
     async def run(self) -> None:
         """Tidy up soon after the start and then once a period, until cancelled."""
         while True:
+            self.pulse.rest()
             # Jittered, so that workers started together do not come together.
             await anyio.sleep(self._every_s * random.uniform(0.5, 1.0))
+            self.pulse.begin()
             try:
                 await self.tidy()
             except (DatabaseUnavailableError, ConflictError) as error:
-                await self._outage.pause(error)
+                await self.pulse.pause(error)
             else:
-                self._outage.over()
+                self.pulse.worked()
 
     async def tidy(self) -> None:
         """Do one round."""
@@ -47,8 +52,12 @@ class Upkeep:
                 self._emit(HistoryLeftAlone())
         async with self._link.lend() as conn:
             await self._store.purge_sleepers(conn)
-        after: datetime | None = _BEGINNING
-        seen = KEYS_A_PAGE
-        while seen == KEYS_A_PAGE and after is not None:
+        purged = ROWS_A_PAGE
+        while purged == ROWS_A_PAGE:
             async with self._link.lend() as conn:
-                seen, after = await self._store.purge_keys(conn, after, KEYS_A_PAGE)
+                purged = await self._store.purge_kind_stats(conn, ROWS_A_PAGE)
+        after: datetime | None = _BEGINNING
+        seen = ROWS_A_PAGE
+        while seen == ROWS_A_PAGE and after is not None:
+            async with self._link.lend() as conn:
+                seen, after = await self._store.purge_keys(conn, after, ROWS_A_PAGE)

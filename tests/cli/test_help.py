@@ -10,7 +10,19 @@ from typer.testing import CliRunner
 from jobq.cli.main import app
 from tests.cli.conftest import Run
 
-COMMANDS = ["run", "migrate", "demo", "dead list", "dead show", "dead redrive", "dead delete"]
+COMMANDS = [
+    "run",
+    "systemd",
+    "migrate",
+    "demo",
+    "stats",
+    "jobs",
+    "kinds",
+    "dead list",
+    "dead show",
+    "dead redrive",
+    "dead delete",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

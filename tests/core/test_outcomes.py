@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jobq.core.job import ClaimedJob, JobId
 from jobq.core.outcomes import (
+    KILLER,
     PERMANENT,
     UNFIT,
     USED_UP,
@@ -20,6 +21,7 @@ from jobq.core.outcomes import (
     Done,
     Ended,
     Interrupted,
+    Killer,
     Outcome,
     Raised,
     Released,
@@ -31,8 +33,10 @@ from jobq.core.outcomes import (
     Unfit,
     UsedUp,
     attempts_allowed,
+    before_start,
     is_permanent,
     judge,
+    must_run_alone,
 )
 from jobq.core.retry import Backoff
 from jobq.errors import JobqError, PayloadError, Permanent, RetryAfter
@@ -43,7 +47,7 @@ PLAIN = RetryPolicy()
 NEVER: tuple[type[BaseException], ...] = (ZeroDivisionError,)
 
 
-def claimed(attempt: int = 1, max_attempts: int | None = None) -> ClaimedJob:
+def claimed(attempt: int = 1, max_attempts: int | None = None, crashes: int = 0, lone_crashes: int = 0) -> ClaimedJob:
     """A job as it is claimed for its *attempt*."""
     now = datetime(2024, 2, 29, tzinfo=UTC)
     return ClaimedJob(
@@ -54,12 +58,13 @@ def claimed(attempt: int = 1, max_attempts: int | None = None) -> ClaimedJob:
         now,
         "{}",
         attempt,
-        0,
+        crashes,
         max_attempts,
         fence=9,
         enqueued_at=now,
         claimed_at=now,
         headers=None,
+        lone_crashes=lone_crashes,
     )
 
 
@@ -122,6 +127,7 @@ ENDS = st.one_of(
     st.just(Unfit(PayloadError("n is missing", field="$.n"))),
     st.just(Interrupted()),
     st.just(UsedUp()),
+    st.just(Killer()),
 )
 POLICIES = st.builds(
     RetryPolicy,
@@ -147,9 +153,9 @@ def test_every_end_has_an_outcome(
             assert 0 <= delay_s <= 30 * 86_400
             assert isinstance(ended, Returned | Interrupted)
         case Dead(failure, reason, started):
-            assert reason in {PERMANENT, USED_UP, UNFIT}
+            assert reason in {PERMANENT, USED_UP, UNFIT, KILLER}
             assert failure.fingerprint
-            assert started == (not isinstance(ended, Unfit | UsedUp))
+            assert started == (not isinstance(ended, Unfit | UsedUp | Killer))
         case Done():
             assert isinstance(ended, Returned)
 
@@ -314,3 +320,51 @@ def test_a_group_is_permanent_if_one_leaf_is(parts: list[BaseException], data: s
         error = BaseExceptionGroup("outer", [error, *data.draw(st.lists(st.sampled_from(parts), max_size=2))])
 
     assert is_permanent(error, (OSError,)) == any(is_permanent(leaf, (OSError,)) for leaf in leaves_of(error))
+
+
+# -- poison pills ------------------------------------------------------------------------------------
+
+
+def test_a_killer_is_dead_and_the_letter_says_how_often() -> None:
+    """Without a start, because the handler is not called again."""
+    result = judge(claimed(attempt=4, crashes=3, lone_crashes=1), Killer(), PLAIN, draw=0.0)
+
+    assert isinstance(result, Dead)
+    assert (result.reason, result.started, result.failure.type) == (KILLER, False, "WorkerLost")
+    assert result.failure.message == "killed its worker 3 times, the last time while it ran alone"
+
+
+@pytest.mark.parametrize(
+    ("crashes", "lone_crashes", "refused"),
+    [(0, 0, False), (2, 0, False), (2, 2, False), (3, 0, False), (9, 0, False), (3, 1, True), (9, 1, True)],
+)
+def test_only_a_crash_alone_condemns(crashes: int, lone_crashes: int, refused: bool) -> None:
+    """And only when there were as many as the kind allows."""
+    job = claimed(attempt=1, crashes=crashes, lone_crashes=lone_crashes)
+
+    assert before_start(job, RetryPolicy(max_crashes=3)) == (Killer() if refused else None)
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(1, 10), st.integers(1, 10), st.integers(1, 10))
+@FEW
+def test_no_crash_that_condemns_is_run_among_others(
+    crashes: int, lone_crashes: int, attempt: int, max_crashes: int, max_attempts: int
+) -> None:
+    """Whoever would be condemned by one more crash runs alone, and whoever has tries left may start."""
+    policy = RetryPolicy(max_crashes=max_crashes, max_attempts=max_attempts)
+    job = claimed(attempt, crashes=crashes, lone_crashes=lone_crashes)
+    one_more = claimed(attempt, crashes=crashes + 1, lone_crashes=lone_crashes + 1)
+
+    if before_start(one_more, policy) == Killer():
+        assert must_run_alone(job, policy)
+    if lone_crashes == 0:
+        assert before_start(job, policy) == (None if attempt <= max_attempts else UsedUp())
+
+
+def test_a_killer_is_one_before_its_attempts_are_used_up() -> None:
+    """The letter names the graver reason."""
+    job = claimed(attempt=11, crashes=3, lone_crashes=1)
+
+    assert before_start(job, PLAIN) == Killer()
+    assert before_start(claimed(attempt=11, crashes=3), PLAIN) == UsedUp()
+    assert before_start(claimed(attempt=10), PLAIN) is None

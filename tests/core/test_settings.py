@@ -23,7 +23,9 @@ def test_the_defaults_are_those_of_the_design() -> None:
     """They fit together: making them raises nothing."""
     defaults = WorkerSettings()
 
-    assert (defaults.poll_s, defaults.grace_s, defaults.cancel_grace_s, defaults.job_lease_s) == (1.0, 25.0, 5.0, 60.0)
+    assert (defaults.poll_s, defaults.grace_s, defaults.cancel_grace_s) == (1.0, 25.0, 5.0)
+    assert (defaults.worker_lease_s, defaults.beat_s, defaults.job_lease_s) == (20.0, 5.0, 60.0)
+    assert (defaults.beat_deadline_s, defaults.statement_deadline_s) == (3.0, 10.0)
     assert defaults.slots_of("anything") == DEFAULT_SLOTS == 100
 
 
@@ -54,7 +56,11 @@ def test_a_wait_may_be_none_at_all(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["poll_s", "busy_poll_s", "job_lease_s", "sweep_s", "statement_deadline_s", "upkeep_s"]
+    "name",
+    [
+        *("poll_s", "busy_poll_s", "sweep_s", "statement_deadline_s", "upkeep_s", "tally_s"),
+        *("worker_lease_s", "beat_s", "beat_deadline_s", "job_lease_s"),
+    ],
 )
 def test_a_period_is_not_zero(name: str) -> None:
     """A loop without a pause is a spin."""
@@ -63,7 +69,20 @@ def test_a_period_is_not_zero(name: str) -> None:
             settings_with(name, value)
 
 
-@pytest.mark.parametrize("name", ["poll_s", "busy_poll_s", "job_lease_s", "sweep_s", "upkeep_s"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "poll_s",
+        "busy_poll_s",
+        "sweep_s",
+        "upkeep_s",
+        "tally_s",
+        "worker_lease_s",
+        "beat_s",
+        "beat_deadline_s",
+        "job_lease_s",
+    ],
+)
 def test_a_period_ends(name: str) -> None:
     """A poll, a sweep or a lease that never comes round is a mistake."""
     with pytest.raises(ConfigurationError, match=f"{name} is inf"):
@@ -76,6 +95,24 @@ def test_a_statement_must_fit_twice_into_a_lease() -> None:
 
     with pytest.raises(ConfigurationError, match=r"statement_deadline_s 10 is more than half of job_lease_s 19\.9"):
         WorkerSettings(statement_deadline_s=10, job_lease_s=19.9)
+
+
+def test_three_beats_must_fit_into_a_lease() -> None:
+    """One may come late and one be lost; the message has both values and what to do."""
+    WorkerSettings(beat_s=5, worker_lease_s=15)
+
+    with pytest.raises(ConfigurationError, match=r"beat_s 5 is more than a third of worker_lease_s 14\.9: .* lower"):
+        WorkerSettings(beat_s=5, worker_lease_s=14.9)
+    with pytest.raises(ConfigurationError, match=r"beat_s 5 is more than a third of worker_lease_s 3:"):
+        WorkerSettings(worker_lease_s=3)
+
+
+def test_a_silent_beat_must_fit_into_a_lease() -> None:
+    """Its deadline and the wait for the next one together."""
+    WorkerSettings(worker_lease_s=3, beat_s=1, beat_deadline_s=2)
+
+    with pytest.raises(ConfigurationError, match=r"beat_s 1 and beat_deadline_s 3 together exceed worker_lease_s 3"):
+        WorkerSettings(worker_lease_s=3, beat_s=1)
 
 
 @given(

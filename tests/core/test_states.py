@@ -54,16 +54,40 @@ def test_no_other_statement_changes_a_state() -> None:
 
 def test_only_a_claim_makes_a_job_run() -> None:
     """So every running job has an owner and a fence of its own."""
-    assert {change.event for change in TRANSITIONS if change.target in OWNED} == {Event.CLAIM}
+    assert {change.event for change in TRANSITIONS if change.source not in OWNED and change.target in OWNED} == {
+        Event.CLAIM
+    }
 
 
-@pytest.mark.parametrize("statement", sorted({change.statement for change in TRANSITIONS if change.source in OWNED}))
-def test_a_change_of_a_running_job_proves_its_ownership(statement: str) -> None:
-    """Its `where` has id, fence and worker."""
-    where = SQL[statement].partition("where j.id = any($1::bigint[])")[2]
+OWNED_CHANGES = {change.statement for change in TRANSITIONS if change.source in OWNED}
 
-    assert "and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]" in where
-    assert "and j.worker_id is not distinct from $3" in where
+MANY = ("and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]", "and j.worker_id is not distinct from $3")
+PROOFS = {
+    **dict.fromkeys(("settle_done", "settle_retry", "settle_released", "settle_dead"), MANY),
+    "renew_jobs": MANY,
+    "isolate_job": ("where j.id = $1", "and j.fence = $2", "and j.worker_id is not distinct from $3"),
+    "release_strays": ("and j.id <> all($2::bigint[])", "and j.worker_id is not distinct from $1"),
+    "reap_worker": ("and w.lease_until < clock_timestamp()", "and j.worker_id is not distinct from $1"),
+    "reap_orphans": (MANY[0], "and j.lease_until < clock_timestamp()"),
+}
+"""What a change of a running job has to show: that the writer owns it, forgot it, or that a lease has lapsed."""
+
+
+@pytest.mark.parametrize("statement", sorted(OWNED_CHANGES))
+def test_a_change_of_a_running_job_proves_its_right(statement: str) -> None:
+    """The attempt's own writes show id, fence and worker; a reap shows a lapsed lease, a stray its worker."""
+    body = "\n".join(line.strip() for line in SQL[statement].splitlines() if not line.startswith("--"))
+
+    assert [proof for proof in PROOFS[statement] if f"{proof}\n" not in f"{body}\n"] == []
+
+
+def test_only_a_lapsed_lease_is_a_reason_without_a_proof() -> None:
+    """Whatever takes no fence is the reaper's, or a worker's about what it holds without knowing."""
+    assert PROOFS.keys() == OWNED_CHANGES
+    assert {name for name in OWNED_CHANGES if "fence = " not in " ".join(PROOFS[name])} == {
+        "release_strays",
+        "reap_worker",
+    }
 
 
 def test_no_job_is_stuck() -> None:

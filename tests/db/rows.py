@@ -12,7 +12,7 @@ from jobq.core.failure import Failure
 from jobq.core.job import JobId, JobRow, WorkerId
 from jobq.core.states import State
 from jobq.db.statements import render
-from jobq.db.store import Owned, Store
+from jobq.db.store import Owned, Store, WorkerRow
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -46,6 +46,11 @@ def new_job(**stated: Any) -> JobRow:
 def new_worker() -> WorkerId:
     """A worker that has done nothing yet."""
     return WorkerId(uuid4())
+
+
+def worker_row(worker_id: WorkerId) -> WorkerRow:
+    """What a worker says of itself, with values that do not matter."""
+    return WorkerRow(worker_id, pid=7, host="host", version="0", queues=[QUEUE], kinds=[KIND])
 
 
 def error_json(message: str = "no answer", *, type: str = "TimeoutError", fingerprint: str = "0123456789ab") -> str:
@@ -147,6 +152,18 @@ class Rows:
                 await self.store.delete_dead_letters(self.conn, [attempt.id])
         return attempt
 
+    async def beat(self, worker_id: WorkerId, lease_s: float = LEASE_S, *, conn: Conn | None = None) -> None:
+        """Renew the worker's lease, or make its row; a negative lease has lapsed."""
+        await self.store.beat(conn or self.conn, worker_row(worker_id), lease_s)
+
+    async def lapse(self, *attempts: Attempt) -> None:
+        """Let the jobs' own leases lapse, of those that are running."""
+        await self.run(
+            "update @schema@.job set lease_until = clock_timestamp() - interval '1 s'"
+            " where id = any($1::bigint[]) and worker_id is not null",
+            [attempt.id for attempt in attempts],
+        )
+
     # -- asking ----------------------------------------------------------------------------------------
 
     async def state_of(self, job_id: JobId) -> State:
@@ -206,9 +223,9 @@ class Rows:
 
 
 async def settle(rows: Rows, statement: str, *attempts: Attempt, conn: Conn | None = None) -> set[JobId]:
-    """Settle attempts of one worker by one of the four statements, on *conn* or the connection of *rows*."""
+    """Write about attempts of one worker by a statement that takes the proof, on *conn* or that of *rows*."""
     conn = conn or rows.conn
-    return await SETTLES[statement](rows.store, conn, attempts[0].worker_id, attempts)
+    return await PROVEN[statement](rows.store, conn, attempts[0].worker_id, attempts)
 
 
 async def _done(store: Store, conn: Conn, worker_id: WorkerId, proofs: Sequence[Owned]) -> set[JobId]:
@@ -228,5 +245,16 @@ async def _dead(store: Store, conn: Conn, worker_id: WorkerId, proofs: Sequence[
     return await store.settle_dead(conn, worker_id, proofs, [True] * len(proofs), reasons, errors)
 
 
+async def _renewed(store: Store, conn: Conn, worker_id: WorkerId, proofs: Sequence[Owned]) -> set[JobId]:
+    return await store.renew_jobs(conn, worker_id, proofs, LEASE_S)
+
+
+async def _isolated(store: Store, conn: Conn, worker_id: WorkerId, proofs: Sequence[Owned]) -> set[JobId]:
+    return {proof.id for proof in proofs if await store.isolate_job(conn, worker_id, proof)}
+
+
 SETTLES = {"settle_done": _done, "settle_retry": _retry, "settle_released": _released, "settle_dead": _dead}
 """Each settle with values that do not matter."""
+
+PROVEN = {**SETTLES, "renew_jobs": _renewed, "isolate_job": _isolated}
+"""Each statement that takes id, fence and worker, and answers which matched."""

@@ -13,7 +13,7 @@ import pytest
 from jobq.core.job import JobId
 from jobq.core.states import OWNED, TRANSITIONS, Event, State, Transition
 from jobq.db.statements import load_statements
-from tests.db.rows import DAY_S, KIND, LEASE_S, QUEUE, Attempt, Rows, new_job, new_worker, settle
+from tests.db.rows import DAY_S, KIND, LEASE_S, PROVEN, QUEUE, Attempt, Rows, new_job, new_worker, settle
 
 if TYPE_CHECKING:
     from tests.conftest import Conn
@@ -55,6 +55,21 @@ async def delete_all(rows: Rows, attempts: Sequence[Attempt]) -> object:
     return await rows.store.delete_dead_letters(rows.conn, [attempt.id for attempt in attempts])
 
 
+async def release_all_strays(rows: Rows, attempts: Sequence[Attempt]) -> object:
+    return [await rows.store.release_strays(rows.conn, attempt.worker_id, []) for attempt in attempts]
+
+
+async def reap_every_worker(rows: Rows, attempts: Sequence[Attempt]) -> object:
+    for attempt in attempts:
+        await rows.beat(attempt.worker_id, lease_s=-1.0)
+    return [await rows.store.reap_worker(rows.conn, one.worker_id, pause_s=0.0, limit=100) for one in attempts]
+
+
+async def reap_all_orphans(rows: Rows, attempts: Sequence[Attempt]) -> object:
+    await rows.lapse(*attempts)
+    return await rows.store.reap_orphans(rows.conn, attempts, pause_s=0.0)
+
+
 async def settle_each(rows: Rows, attempts: Sequence[Attempt], *, statement: str) -> object:
     return [await settle(rows, statement, attempt) for attempt in attempts]
 
@@ -65,15 +80,19 @@ MOVES: dict[str, Move] = {
     "claim_jobs": claim_all,
     "redrive_jobs": redrive_all,
     "delete_dead_letters": delete_all,
-    **{
-        statement: partial(settle_each, statement=statement)
-        for statement in ("settle_done", "settle_retry", "settle_released", "settle_dead")
-    },
+    "release_strays": release_all_strays,
+    "reap_worker": reap_every_worker,
+    "reap_orphans": reap_all_orphans,
+    **{statement: partial(settle_each, statement=statement) for statement in PROVEN},
 }
 """How each statement of the table is run over jobs in all states, with all the proof that there can be."""
 
 STATEMENTS = sorted({(t.statement, t.source, t.target) for t in TRANSITIONS})
-OWNED_STATEMENTS = sorted({t.statement for t in TRANSITIONS if t.source in OWNED})
+OF_THE_REAPER = {"reap_worker", "reap_orphans"}
+"""What is written about attempts of others proves a lapsed lease instead (test_leases.py)."""
+OF_NO_ATTEMPT = {"release_strays"}
+"""What a worker writes about rows of its own that it knows no attempt of (test_leases.py)."""
+OWNED_STATEMENTS = sorted({t.statement for t in TRANSITIONS if t.source in OWNED} - OF_THE_REAPER - OF_NO_ATTEMPT)
 
 
 # -- the table against the server --------------------------------------------------------------------
@@ -149,19 +168,20 @@ async def test_a_batch_settles_those_that_match(rows: Rows, statement: str) -> N
 
 
 async def test_the_fence_only_grows(rows: Rows) -> None:
-    """Each claim raises it, also across retry, release, dead letter and redrive."""
+    """Each claim raises it, also across retry, release, reap, dead letter and redrive."""
     job_id = await rows.waiting()
     fences = []
-    for ending in ("settle_retry", "settle_released", "settle_dead", "settle_retry"):
+    endings = ("settle_retry", "settle_released", "settle_dead", "reap_worker", "reap_orphans", "release_strays")
+    for ending in (*endings, "settle_retry"):
         attempt = await rows.reclaimed(job_id)
         fences.append(attempt.fence)
-        await settle(rows, ending, attempt)
+        await MOVES[ending](rows, [attempt])
         if ending == "settle_dead":
             await rows.store.redrive_jobs(rows.conn, [job_id])
 
     fences.append((await rows.reclaimed(job_id)).fence)
 
-    assert fences == [1, 2, 3, 4, 5]
+    assert fences == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 2.0, 3600.0])

@@ -1,14 +1,12 @@
 """Random operations against the store and a model of it in Python: after each step every job is where it should be.
 
-The model has no SQL, no clock and no locks: a job has a state, an attempt, a fence and an owner, and is due or not.
-Times are either now or an hour away; `an_hour_passes` lets them come.
+Times are either now or an hour away; `an_hour_passes` lets them come. A lease holds, or lapses by a rule of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -31,8 +29,9 @@ from jobq.core.job import Enqueued, JobId, NewJob, WorkerId
 from jobq.core.states import State
 from jobq.db import migrate
 from jobq.db.statements import quote_identifier, render
-from jobq.db.store import Owned, Store
+from jobq.db.store import Owned, Store, WorkerRow
 from jobq.producer import add_jobs
+from tests.model.model import Model, Place
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -46,100 +45,6 @@ HOUR_S = 3600.0
 ERROR = '{"type": "E", "message": "m", "traceback": "t", "fingerprint": "f"}'
 
 
-# -- the model -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a job is. A finished job has no fence any more."""
-
-    state: State
-    attempt: int = 0
-    fence: int | None = 0
-    owner: UUID | None = None
-
-
-@dataclass
-class Key:
-    """Which job answers for an idempotency key: while it lives, or for good if *lasting*."""
-
-    owner: JobId
-    lasting: bool
-
-
-class Model:
-    """What the store is to do."""
-
-    def __init__(self) -> None:
-        self.places: dict[JobId, Place] = {}
-        self.scheduled: set[JobId] = set()
-        self.keys: dict[str, Key] = {}
-        self.key_of: dict[JobId, str | None] = {}
-
-    def of(self, state: State) -> list[JobId]:
-        return [job_id for job_id, place in self.places.items() if place.state is state]
-
-    def lives(self, job_id: JobId) -> bool:
-        return job_id in self.places and self.places[job_id].state in (State.WAITING, State.RUNNING)
-
-    def take(self, key: str | None, taker: JobId, lasting: bool) -> JobId:
-        if key is None:
-            return taker
-        held = self.keys.get(key)
-        if held is not None and held.owner != taker and (held.lasting or self.lives(held.owner)):
-            return held.owner
-        self.keys[key] = Key(taker, lasting or (held is not None and held.lasting))
-        return taker
-
-    def enqueue(self, job_id: JobId, key: str | None, lasting: bool, is_due: bool) -> JobId:
-        owner = self.take(key, job_id, lasting)
-        if owner == job_id:
-            self.key_of[job_id] = key
-            self._wait(job_id, Place(State.WAITING), is_due)
-        return owner
-
-    def ready(self) -> set[JobId]:
-        return set(self.of(State.WAITING)) - self.scheduled
-
-    def claim(self, job_id: JobId, worker: UUID) -> None:
-        old = self.places[job_id]
-        assert old.fence is not None
-        self.places[job_id] = Place(State.RUNNING, old.attempt + 1, old.fence + 1, worker)
-
-    def owns(self, job_id: JobId, fence: int, worker: UUID) -> bool:
-        place = self.places[job_id]
-        return place.state is State.RUNNING and (place.fence, place.owner) == (fence, worker)
-
-    def settle(self, job_id: JobId, how: str, is_due: bool) -> None:
-        old = replace(self.places[job_id], owner=None)
-        match how:
-            case "done":
-                self.places[job_id] = replace(self.places[job_id], state=State.DONE, fence=None)
-            case "retry":
-                self._wait(job_id, replace(old, state=State.WAITING), is_due)
-            case "released":
-                self._wait(job_id, replace(old, state=State.WAITING, attempt=old.attempt - 1), is_due)
-            case "dead":
-                self.places[job_id] = replace(self.places[job_id], state=State.DEAD)
-            case _:
-                self.places[job_id] = replace(self.places[job_id], state=State.DEAD, attempt=old.attempt - 1)
-
-    def redrive(self, job_id: JobId) -> JobId:
-        owner = self.take(self.key_of[job_id], job_id, lasting=False)
-        if owner == job_id:
-            self._wait(job_id, Place(State.WAITING, fence=self.places[job_id].fence), is_due=True)
-        return owner
-
-    def purge(self) -> None:
-        self.keys = {key: held for key, held in self.keys.items() if held.lasting or self.lives(held.owner)}
-
-    def _wait(self, job_id: JobId, place: Place, is_due: bool) -> None:
-        self.places[job_id] = place
-        self.scheduled.discard(job_id)
-        if not is_due:
-            self.scheduled.add(job_id)
-
-
 # -- the operations ------------------------------------------------------------------------------------
 
 KEYS = st.lists(st.none() | st.sampled_from("ab"), min_size=1, max_size=3)
@@ -151,12 +56,12 @@ STORIES = settings(max_examples=100, stateful_step_count=30, deadline=None, prin
 
 WHERE_JOBS_ARE = """
 select j.id, case when j.worker_id is null then 'waiting' else 'running' end, j.attempt, j.fence, j.worker_id,
-    j.worker_id is null and j.run_at > clock_timestamp()
+    j.crashes, j.worker_id is null and j.run_at > clock_timestamp()
 from @schema@.job j
 union all
-select d.id, 'done', d.attempt, null, d.worker_id, false from @schema@.done d
+select d.id, 'done', d.attempt, null, d.worker_id, d.crashes, false from @schema@.done d
 union all
-select d.id, 'dead', d.attempt, d.fence, d.worker_id, false from @schema@.dead_letter d
+select d.id, 'dead', d.attempt, d.fence, d.worker_id, d.crashes, false from @schema@.dead_letter d
 """
 
 
@@ -175,7 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._store = store
         self._model = Model()
         self._fences: dict[JobId, int] = {}
-        for table in ("job", "done", "dead_letter", "idempotency_key"):
+        for table in ("job", "done", "dead_letter", "idempotency_key", "worker"):
             self._run(conn.execute(self._sql(f"delete from @schema@.{table}")))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -280,6 +185,87 @@ class StoreMachine(RuleBasedStateMachine):
             self._model.settle(job_id, how, is_due)
         return matched
 
+    # -- leases ----------------------------------------------------------------------------------------
+
+    @rule(worker=st.sampled_from(WORKERS), lease_s=st.sampled_from([HOUR_S, -1.0]))
+    def beat_or_fall_silent(self, worker: WorkerId, lease_s: float) -> None:
+        row = WorkerRow(worker, 1, "host", "0", ["default"], ["work"])
+        self._run(self._store.beat(self._conn, row, lease_s))
+        self._model.is_alive[worker] = lease_s > 0
+
+        lapsed = self._run(self._store.list_lapsed_workers(self._conn))
+
+        assert set(lapsed) == {worker for worker, is_alive in self._model.is_alive.items() if not is_alive}
+
+    @precondition(lambda self: False in self._model.is_alive.values())
+    @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 3))
+    def reap_worker(self, worker: WorkerId, limit: int) -> None:
+        held = self._model.held_by(worker) if self._model.is_alive.get(worker) is False else set()
+
+        reaped = self._run(self._store.reap_worker(self._conn, worker, pause_s=0.0, limit=limit))
+
+        assert {job.id for job in reaped} <= held
+        assert len(reaped) == min(limit, len(held))
+        for job in reaped:
+            assert job.attempt == self._model.places[job.id].attempt
+            self._model.reap(job.id)
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def forget_worker(self, worker: WorkerId) -> None:
+        may_go = self._model.is_alive.get(worker) is False and not self._model.held_by(worker)
+
+        assert self._run(self._store.forget_worker(self._conn, worker)) == may_go
+        if may_go:
+            del self._model.is_alive[worker]
+
+    @precondition(lambda self: self._model.of(State.RUNNING))
+    @rule(picks=PICKS)
+    def leases_lapse(self, picks: list[int]) -> None:
+        ids = picked(picks, self._model.of(State.RUNNING))
+        lapse = "update @schema@.job set lease_until = now() - interval '1 s' where id = any($1)"
+        self._run(self._conn.execute(self._sql(lapse), ids))
+        self._model.lapsed |= set(ids)
+
+        listed = self._run(self._store.list_orphans(self._conn, 100))
+
+        running = self._model.lapsed & set(self._model.of(State.RUNNING))
+        assert {(one.id, one.fence) for one in listed} == {(one, self._model.places[one].fence) for one in running}
+
+    @precondition(lambda self: self._model.of(State.RUNNING))
+    @rule(picks=PICKS, staleness=st.sampled_from([-1, 0, 0, 1]))
+    def reap_orphans(self, picks: list[int], staleness: int) -> None:
+        orphans = [Owned(one, self._fences[one] - staleness) for one in self._pick(picks, State.RUNNING)]
+
+        reaped = self._run(self._store.reap_orphans(self._conn, orphans, pause_s=0.0))
+
+        running = self._model.lapsed & set(self._model.of(State.RUNNING))
+        assert {job.id for job in reaped} == {one.id for one in orphans if one.id in running and staleness == 0}
+        for job in reaped:
+            self._model.reap(job.id)
+
+    @precondition(lambda self: self._model.of(State.RUNNING))
+    @rule(worker=st.sampled_from(WORKERS), picks=PICKS, staleness=st.sampled_from([-1, 0, 0, 1]))
+    def renew(self, worker: WorkerId, picks: list[int], staleness: int) -> None:
+        owned = [Owned(one, self._fences[one] - staleness) for one in self._pick(picks, State.RUNNING)]
+
+        kept = self._run(self._store.renew_jobs(self._conn, worker, owned, HOUR_S))
+
+        assert kept == {one.id for one in owned if self._model.owns(one.id, one.fence, worker)}
+        self._model.lapsed -= kept
+
+    @precondition(lambda self: self._model.of(State.RUNNING))
+    @rule(worker=st.sampled_from(WORKERS), picks=PICKS)
+    def release_strays(self, worker: WorkerId, picks: list[int]) -> None:
+        in_hand = self._pick(picks, State.RUNNING)
+
+        released = self._run(self._store.release_strays(self._conn, worker, in_hand))
+
+        assert set(released) == self._model.held_by(worker) - set(in_hand)
+        for job_id in released:
+            self._model.settle(job_id, "released", is_due=True)
+
+    # -- dead letters, keys, time ----------------------------------------------------------------------
+
     @precondition(lambda self: self._model.of(State.DEAD))
     @rule(picks=PICKS)
     def redrive(self, picks: list[int]) -> None:
@@ -318,10 +304,10 @@ class StoreMachine(RuleBasedStateMachine):
     def every_job_is_where_it_should_be(self) -> None:
         rows = self._run(self._conn.fetch(self._sql(WHERE_JOBS_ARE)))
 
-        places = {row[0]: Place(State(row[1]), *row[2:5]) for row in rows}
+        places = {row[0]: Place(State(row[1]), *row[2:6]) for row in rows}
         assert len(places) == len(rows), "a job is in two places"
         assert places == self._model.places
-        assert {row[0] for row in rows if row[5]} == self._model.scheduled & set(self._model.of(State.WAITING))
+        assert {row[0] for row in rows if row[6]} == self._model.scheduled & set(self._model.of(State.WAITING))
         for job_id, place in places.items():
             if place.fence is not None:
                 assert place.fence >= self._fences.get(job_id, 0), "a fence went back"

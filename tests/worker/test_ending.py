@@ -161,7 +161,7 @@ async def test_a_worker_leaves_no_connection(queue: Queue, jobs: Jobs, working: 
     async with working() as running:
         await jobs.all_become(State.DONE, 1)
         names = await eventually(jobs.backends, lambda found: "jobq listener" in found)
-        assert {"jobq claims", "jobq handlers", "jobq listener", "jobq upkeep"} <= set(names)
+        assert {"jobq claims", "jobq handlers", "jobq listener", "jobq heartbeat"} <= set(names)
         await running.stop()
 
     await eventually(jobs.backends, lambda found: found == [])

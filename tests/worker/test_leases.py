@@ -45,10 +45,10 @@ async def test_outcomes_of_lost_jobs_are_reported_and_change_nothing(
     assert not seen.has(JobRetried, JobDied)
 
 
-async def test_a_job_claimed_again_by_its_own_worker_runs_beside_the_lost_attempt(
+async def test_a_job_claimed_again_by_its_own_worker_takes_it_from_the_lost_attempt(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """Each attempt holds a slot until it ends; the newer one settles the job, the older one has lost its lease."""
+    """The older attempt has lost its lease and is cancelled; the newer one settles the job."""
     started = asyncio.Semaphore(0)
     finish = {1: asyncio.Event(), 2: asyncio.Event()}
     inside: set[int] = set()
@@ -59,10 +59,12 @@ async def test_a_job_claimed_again_by_its_own_worker_runs_beside_the_lost_attemp
         nonlocal most
         inside.add(id(job))
         most = max(most, len(inside))
-        if job.id == twice.id:
-            started.release()
-            await finish[job.fence].wait()
-        inside.remove(id(job))
+        try:
+            if job.id == twice.id:
+                started.release()
+                await finish[job.fence].wait()
+        finally:
+            inside.remove(id(job))
 
     twice = await queue.enqueue(count.bind())
     async with working(default_slots=2):

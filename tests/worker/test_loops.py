@@ -12,7 +12,7 @@ from jobq import Job, Queue
 from jobq.core.states import State
 from jobq.db.store import Store
 from jobq.telemetry.events import DatabaseAway, DrainStarted, LoopCrashed, WorkerStopped
-from jobq.worker import outage, supervisor
+from jobq.worker import pulse, supervisor
 from jobq.worker.executor import Executor
 from jobq.worker.listener import Listener
 from jobq.worker.supervisor import ExitCode
@@ -43,7 +43,7 @@ def broken(method: AnyMethod, times: int) -> AnyMethod:
         (Store, "claim_jobs", "claims of default"),
         (Store, "settle_done", "settler"),
         (Executor, "sweep", "async sweep"),
-        (Listener, "_listen", "listener"),
+        (Listener, "_stay", "listener"),
         (Upkeep, "tidy", "upkeep"),
     ],
     ids=["claims", "settler", "sweep", "listener", "upkeep"],
@@ -139,7 +139,7 @@ async def test_a_worker_survives_the_loss_of_every_connection(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job in hand is run once, new ones are heard of, and no loop says more than once that the database is away."""
-    monkeypatch.setattr(outage, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(pulse, "FIRST_PAUSE_S", 0.01)
     started, finish = asyncio.Event(), asyncio.Event()
     attempts: list[int] = []
 

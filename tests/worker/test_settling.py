@@ -13,7 +13,7 @@ from jobq.core.job import JobId, WorkerId
 from jobq.core.states import State
 from jobq.db.store import Owned, Store
 from jobq.telemetry.events import DatabaseAway, DatabaseBack, JobDied, JobRetried, LeaseLost, OutcomeNotStored
-from jobq.worker import outage, settler
+from jobq.worker import pulse, settler
 from tests.worker.conftest import AT_ONCE, Working
 from tests.worker.faults import Faults
 from tests.worker.observe import Events, Jobs, eventually, until_true
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def faults(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Faults:
     """Faults of the test's schema, met with pauses of milliseconds."""
-    monkeypatch.setattr(outage, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(pulse, "FIRST_PAUSE_S", 0.01)
     return Faults(jobs)
 
 
@@ -237,7 +237,7 @@ async def test_unwritten_outcomes_stop_the_claims(
         runs.append(n)
 
     monkeypatch.setattr(settler, "MAX_BACKLOG", 5)
-    monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(pulse, "LONGEST_PAUSE_S", 0.02)
     await faults.fail_settling("25006")
     await queue.enqueue_many([work.bind(n) for n in range(40)])
     async with working(default_slots=3):

@@ -13,7 +13,8 @@ from jobq.core.job import ClaimedJob
 from jobq.core.states import State
 from jobq.db.reports import Reports
 from jobq.db.store import Store
-from jobq.worker.supervisor import ExitCode, Worker
+from jobq.worker.assembly import Parts
+from jobq.worker.supervisor import ExitCode
 from tests.worker.conftest import Working
 from tests.worker.observe import Jobs, eventually
 
@@ -57,7 +58,7 @@ async def test_a_claim_under_way_is_not_taken_for_emptiness(
     queue: Queue, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that is claimed already and not started yet is neither ready nor running, and must not be left."""
-    claim, is_busy = Store.claim_jobs, Worker._is_busy
+    claim, is_busy = Store.claim_jobs, Parts.is_busy
     asked = asyncio.Event()
 
     async def claim_slowly(store: Store, conn: Conn, **options: Any) -> list[ClaimedJob]:
@@ -67,14 +68,14 @@ async def test_a_claim_under_way_is_not_taken_for_emptiness(
                 await asked.wait()
         return found
 
-    def ask(worker: Worker) -> bool:
-        answer = is_busy(worker)
+    def ask(parts: Parts) -> bool:
+        answer: bool = is_busy.__get__(parts)
         if answer:
             asked.set()
         return answer
 
     monkeypatch.setattr(Store, "claim_jobs", claim_slowly)
-    monkeypatch.setattr(Worker, "_is_busy", ask)
+    monkeypatch.setattr(Parts, "is_busy", property(ask))
 
     @queue.task("work")
     async def work(job: Job) -> None: ...

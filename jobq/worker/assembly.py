@@ -1,0 +1,256 @@
+"""Puts a worker together: every part with what it needs, and what they ask each other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from importlib.metadata import version
+
+from jobq.core.job import JobId, WorkerId
+from jobq.db.connect import Ear, Link
+from jobq.db.statements import load_statements
+from jobq.db.store import Owned, Store, WorkerRow
+from jobq.handle import Resources, Scope
+from jobq.queue import Queue
+from jobq.registration import Handler
+from jobq.settings import WorkerSettings
+from jobq.telemetry.events import Emit, LeaseLapsed
+from jobq.worker.claimer import Claimer
+from jobq.worker.executor import Executor
+from jobq.worker.heartbeat import Heartbeat
+from jobq.worker.in_hand import InHand
+from jobq.worker.listener import Listener
+from jobq.worker.loop_watch import LoopWatch
+from jobq.worker.outage import SaidOnce
+from jobq.worker.pulse import Vitals
+from jobq.worker.quarantine import Quarantine
+from jobq.worker.reaper import Reaper
+from jobq.worker.settler import Settler
+from jobq.worker.strays import Strays
+from jobq.worker.tally import Tally
+from jobq.worker.upkeep import Upkeep
+
+
+class Parts:
+    """The parts of one worker, ready to run. *stopping* says whether a stop was asked for."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        settings: WorkerSettings,
+        *,
+        worker_id: WorkerId,
+        resources: Resources,
+        stopping: Callable[[], bool],
+        on_blocked_thread: Callable[[], None],
+        emit: Emit,
+    ) -> None:
+        emit = SaidOnce(emit)
+        self._emit = emit
+        self.store = Store(queue.schema)
+        self.links = {
+            role: Link(queue.dsn, role=role, deadline_s=deadline_s)
+            for role, deadline_s in (
+                ("claims", settings.statement_deadline_s),
+                ("settling", settings.statement_deadline_s),
+                ("upkeep", settings.statement_deadline_s),
+                ("heartbeat", settings.beat_deadline_s),
+            )
+        }
+        self.tally = Tally(
+            store=self.store, link=self.links["upkeep"], worker_id=worker_id, every_s=settings.tally_s, emit=emit
+        )
+        self.settler = Settler(
+            store=self.store, link=self.links["settling"], worker_id=worker_id, tally=self.tally, emit=emit
+        )
+        self.executors: list[Executor] = []
+        self.claimers: list[Claimer] = []
+        self.quarantine = Quarantine(
+            store=self.store, link=self.links["claims"], worker_id=worker_id, executors=self.executors, emit=emit
+        )
+        self.heartbeat = Heartbeat(
+            store=self.store,
+            link=self.links["heartbeat"],
+            worker=_introduce(worker_id, queue),
+            settings=settings,
+            in_hand=self.in_hand,
+            on_lost=self._lose,
+            on_lapsed=self._interrupt_lapsed,
+            emit=emit,
+        )
+        self.loop_watch = LoopWatch(
+            store=self.store, link=self.links["heartbeat"], worker_id=worker_id, in_hand=self.in_hand, emit=emit
+        )
+        ear = Ear(queue.dsn, queue.schema, load_statements(queue.schema)["listening_channels"])
+        self.listener = Listener(ear=ear, wake=self._wake, emit=emit)
+        self.reaper = Reaper(
+            store=self.store,
+            link=self.links["upkeep"],
+            worker_id=worker_id,
+            settings=settings,
+            on_reaped=self._wake_later,
+            emit=emit,
+        )
+        self.upkeep = Upkeep(store=self.store, link=self.links["upkeep"], every_s=settings.upkeep_s, emit=emit)
+        strays = Strays(store=self.store, worker_id=worker_id, in_hand=self._ids_in_hand, emit=emit)
+        scope = Scope(self.store, worker_id, resources, queue.pool)
+        context = copy_context()
+        for (name, executor_class), handlers in sorted(_by_executor(queue).items()):
+            executor = Executor(
+                name=executor_class,
+                slots=settings.slots_of(name),
+                handlers=handlers,
+                middleware=queue.middlewares,
+                scope=scope,
+                context=context,
+                settler=self.settler,
+                cancel_grace_s=settings.cancel_grace_s,
+                emit=emit,
+                on_blocked_thread=on_blocked_thread,
+                on_suspect=self.quarantine.put,
+            )
+            self.executors.append(executor)
+            self.claimers.append(
+                Claimer(
+                    queue=name,
+                    executor=executor,
+                    settler=self.settler,
+                    store=self.store,
+                    link=self.links["claims"],
+                    worker_id=worker_id,
+                    settings=settings,
+                    stopping=stopping,
+                    heartbeat=self.heartbeat,
+                    quarantine=self.quarantine,
+                    strays=strays,
+                    emit=emit,
+                )
+            )
+        self.vitals = Vitals(
+            [
+                *(claimer.pulse for claimer in self.claimers),
+                self.settler.pulse,
+                self.quarantine.pulse,
+                self.heartbeat.pulse,
+                self.loop_watch.pulse,
+                self.listener.pulse,
+                self.reaper.pulse,
+                self.upkeep.pulse,
+                self.tally.pulse,
+            ]
+        )
+
+    # -- what the worker holds -----------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """How many attempts hold a slot."""
+        return sum(executor.running for executor in self.executors)
+
+    @property
+    def started(self) -> int:
+        """How many attempts have started."""
+        return sum(executor.started for executor in self.executors)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is claimed, running, waiting to run alone or not settled yet."""
+        claiming = any(claimer.is_claiming for claimer in self.claimers)
+        return claiming or self.running > 0 or self.settler.backlog > 0 or not self.quarantine.is_open
+
+    @property
+    def handed_back(self) -> int:
+        """How many jobs were handed back."""
+        return sum(executor.handed_back for executor in self.executors)
+
+    @property
+    def finished(self) -> int:
+        """How many attempts ended of themselves."""
+        return sum(executor.finished for executor in self.executors)
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """The slots by queue, those of all its executors together."""
+        slots: dict[str, int] = {}
+        for executor, claimer in zip(self.executors, self.claimers, strict=True):
+            slots[claimer.queue] = slots.get(claimer.queue, 0) + executor.slots
+        return slots
+
+    def failing(self) -> list[str]:
+        """Return what keeps this worker from working. May be asked from the side thread."""
+        return self.vitals.failing() if self.heartbeat.is_registered else ["registration"]
+
+    def end_intake(self) -> None:
+        """Hand back what waits to run alone. The loops of the intake have ended, and are not stuck."""
+        self.quarantine.hand_back_all()
+        for pulse in (*(claimer.pulse for claimer in self.claimers), self.quarantine.pulse):
+            pulse.rest()
+
+    def in_hand(self) -> list[InHand]:
+        """Everything that this worker holds: what runs, what waits to run alone, what is not settled yet.
+
+        May be asked from the side thread.
+        """
+        running = [one for executor in self.executors for one in executor.in_hand()]
+        waiting = [InHand(claimed) for claimed in self.quarantine.in_hand() + self.settler.unwritten]
+        return running + waiting
+
+    def _ids_in_hand(self) -> list[JobId]:
+        return [one.claimed.id for one in self.in_hand()]
+
+    # -- what they tell each other -------------------------------------------------------------------
+
+    def _wake(self, queue: str | None) -> None:
+        for claimer in self.claimers:
+            if queue is None or claimer.queue == queue:
+                claimer.wake()
+
+    def _wake_later(self, delay_s: float) -> None:
+        """Wake the claim loops when what was reaped is ready, without waiting for the poll."""
+        asyncio.get_running_loop().call_later(delay_s, self._wake, None)
+
+    def _lose(self, lost: Sequence[Owned]) -> None:
+        fences = {one.id: one.fence for one in lost}
+        for executor in self.executors:
+            executor.lose(fences)
+
+    def _interrupt_lapsed(self, first: bool) -> None:
+        if first:
+            self._emit(LeaseLapsed(self.running))
+        for executor in self.executors:
+            executor.interrupt_all()
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a handler runs on that nothing can stop."""
+        return any(executor.is_stuck for executor in self.executors)
+
+    async def close(self) -> None:
+        """Close the connections of the event loop; the heartbeat's belongs to the side thread."""
+        for role, link in self.links.items():
+            if role != "heartbeat":
+                await link.close()
+
+
+def _by_executor(queue: Queue) -> dict[tuple[str, str], dict[str, Handler[..., object]]]:
+    grouped: dict[tuple[str, str], dict[str, Handler[..., object]]] = {}
+    for handler in queue.handlers.values():
+        executor_class = "async" if handler.signature.is_async else "thread"
+        grouped.setdefault((handler.queue, executor_class), {})[handler.kind] = handler
+    return grouped
+
+
+def _introduce(worker_id: WorkerId, queue: Queue) -> WorkerRow:
+    return WorkerRow(
+        worker_id=worker_id,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        version=version("jobq"),
+        queues=sorted({handler.queue for handler in queue.handlers.values()}),
+        kinds=sorted(queue.handlers),
+    )

@@ -1,0 +1,78 @@
+"""Worker processes, a ledger of what their handlers did, and a proxy in front of the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from jobq import Queue
+from jobq.db.statements import quote_identifier
+from tests.faults.fleet import Fleet
+from tests.faults.ledger import Ledger
+from tests.faults.proxy import Proxy
+from tests.worker.observe import Jobs
+
+if TYPE_CHECKING:
+    from tests.conftest import Conn
+
+
+class Add(Protocol):
+    """Add *count* jobs of one kind, past any proxy, and return their ids."""
+
+    async def __call__(self, kind: str, count: int = 1, **payload: float) -> list[int]: ...
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """What the handlers did."""
+    return Ledger(tmp_path / "ledger")
+
+
+@pytest.fixture
+def jobs(conn: Conn, sql: Callable[[str], str]) -> Jobs:
+    """The rows of the test's schema, read past any proxy."""
+    return Jobs(conn, sql)
+
+
+@pytest.fixture
+async def effects(jobs: Jobs, schema: str) -> str:
+    """A table for what handlers write in the transaction that completes their job."""
+    await jobs.script("create table @schema@.effects (job_id bigint not null)")
+    return f"{quote_identifier(schema)}.effects"
+
+
+@pytest.fixture
+async def fleet(dsn: str, schema: str, effects: str, ledger: Ledger, tmp_path: Path) -> AsyncIterator[Fleet]:
+    """Worker processes on the test's schema."""
+    fleet = Fleet(dsn=dsn, schema=schema, effects=effects, ledger=ledger.path, directory=tmp_path)
+    yield fleet
+    await fleet.discard()
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """A directory whose path leaves room for a socket's name; pytest's is too long."""
+    with TemporaryDirectory(prefix="jq-", dir="/tmp") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def proxy(dsn: str, short_directory: Path) -> AsyncIterator[Proxy]:
+    """A proxy in front of the server."""
+    async with Proxy(dsn, short_directory) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def add(queue: Queue) -> Add:
+    """Add jobs."""
+
+    async def add(kind: str, count: int = 1, **payload: float) -> list[int]:
+        new = [queue.job(kind, payload).with_options(queue="default") for _ in range(count)]
+        return [one.id for one in await queue.enqueue_many(new)]
+
+    return add
