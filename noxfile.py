@@ -19,6 +19,21 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 
 BIN = Path(__file__).parent / ".nox" / "env" / "bin"
+LEASES = [
+    f"tests/worker/test_{topic}.py"
+    for topic in (
+        "health",
+        "heartbeat",
+        "lapses",
+        "lost_jobs",
+        "notify",
+        "probes",
+        "quarantine",
+        "reaping",
+        "strays",
+        "tally",
+    )
+]
 DEBIAN_PG15 = "/usr/lib/postgresql/15/bin"
 
 
@@ -50,7 +65,14 @@ def layers(session: nox.Session) -> None:
 @nox.session(python=False, requires=["env"], tags=["ci"])
 def tests(session: nox.Session) -> None:
     """The tests on the embedded PostgreSQL. `nox -s tests -- tests/core -k retry` runs some."""
-    pytest(session, "tests", "--ignore=tests/docs", "--ignore=tests/faults")
+    ignored = ["tests/docs", "tests/faults", *LEASES]
+    pytest(session, "tests", *(f"--ignore={path}" for path in ignored))
+
+
+@nox.session(python=False, requires=["env"], default=False, tags=["ci"])
+def leases(session: nox.Session) -> None:
+    """The slower half of tests/worker: leases, reaping and health. Not in plain nox, which has to stay quick."""
+    pytest(session, *LEASES)
 
 
 @nox.session(python=False, requires=["env"], tags=["ci"])
