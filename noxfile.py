@@ -19,21 +19,6 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 
 BIN = Path(__file__).parent / ".nox" / "env" / "bin"
-LEASES = [
-    f"tests/worker/test_{topic}.py"
-    for topic in (
-        "health",
-        "heartbeat",
-        "lapses",
-        "lost_jobs",
-        "notify",
-        "probes",
-        "quarantine",
-        "reaping",
-        "strays",
-        "tally",
-    )
-]
 DEBIAN_PG15 = "/usr/lib/postgresql/15/bin"
 
 
@@ -65,14 +50,7 @@ def layers(session: nox.Session) -> None:
 @nox.session(python=False, requires=["env"], tags=["ci"])
 def tests(session: nox.Session) -> None:
     """The tests on the embedded PostgreSQL. `nox -s tests -- tests/core -k retry` runs some."""
-    ignored = ["tests/docs", "tests/faults", *LEASES]
-    pytest(session, "tests", *(f"--ignore={path}" for path in ignored))
-
-
-@nox.session(python=False, requires=["env"], default=False, tags=["ci"])
-def leases(session: nox.Session) -> None:
-    """The slower half of tests/worker: leases, reaping and health. Not in plain nox, which has to stay quick."""
-    pytest(session, *LEASES)
+    pytest(session, "tests", "--ignore=tests/docs", "--ignore=tests/faults")
 
 
 @nox.session(python=False, requires=["env"], tags=["ci"])
@@ -103,8 +81,11 @@ def bench(session: nox.Session) -> None:
 
 
 def pytest(session: nox.Session, *arguments: str, pgbin: str | None = None) -> None:
-    """Run pytest on *arguments*, or on what was given after `--`, on the server of *pgbin* (None: the embedded one)."""
-    run(session, "pytest", *(session.posargs or arguments), JOBQ_TEST_PGBIN=pgbin)
+    """Run pytest on *arguments*, or on what was given after `--`, on the server of *pgbin* (None: the embedded one).
+
+    Two processes, each with a server of its own: most tests wait most of their time.
+    """
+    run(session, "pytest", *(session.posargs or ("--numprocesses=2", *arguments)), JOBQ_TEST_PGBIN=pgbin)
 
 
 def check(session: nox.Session, *commands: list[str]) -> None:

@@ -69,7 +69,12 @@ class Parts:
         self.executors: list[Executor] = []
         self.claimers: list[Claimer] = []
         self.quarantine = Quarantine(
-            store=self.store, link=self.links["claims"], worker_id=worker_id, executors=self.executors, emit=emit
+            store=self.store,
+            link=self.links["claims"],
+            worker_id=worker_id,
+            executors=self.executors,
+            settler=self.settler,
+            emit=emit,
         )
         self.heartbeat = Heartbeat(
             store=self.store,
@@ -228,7 +233,7 @@ class Parts:
     @property
     def is_stuck(self) -> bool:
         """Whether a handler runs on that nothing can stop."""
-        return any(executor.is_stuck for executor in self.executors)
+        return any(executor.runs_anything for executor in self.executors)
 
     async def close(self) -> None:
         """Close the connections of the event loop; the heartbeat's belongs to the side thread."""

@@ -127,8 +127,8 @@ class Executor:
         return len(self._running)
 
     @property
-    def is_stuck(self) -> bool:
-        """Whether a handler runs on that nothing can stop, so that the event loop would never end."""
+    def runs_anything(self) -> bool:
+        """Whether a handler runs here, also one that was given up and holds no slot any more."""
         return bool(self._running) or any(not task.done() for task in self._given_up)
 
     async def wait_free(self) -> None:

@@ -1,5 +1,8 @@
 """Gives the last try of a suspected killer a worker of its own: nothing else runs, so a crash names its cause.
 
+Alone also means that no outcome is unwritten, before and after: a job that is done, but not on record as done when its
+successor kills the worker, would be blamed for it.
+
 While it waits for its turn nothing new is claimed here. It does not wait for ever: if the running jobs take too long,
 it is handed back, attempt returned, for whoever is idle.
 """
@@ -19,6 +22,7 @@ from jobq.errors import ConflictError, DatabaseUnavailableError
 from jobq.telemetry.events import Emit, LeaseLost
 from jobq.worker.executor import Executor
 from jobq.worker.pulse import Pulse
+from jobq.worker.settler import Settler
 
 PATIENCE_S = 30.0
 """How long the worker claims nothing for the sake of a suspect."""
@@ -36,12 +40,20 @@ class Quarantine:
     """The suspects of one worker, one after the other."""
 
     def __init__(
-        self, *, store: Store, link: Link, worker_id: WorkerId, executors: Sequence[Executor], emit: Emit
+        self,
+        *,
+        store: Store,
+        link: Link,
+        worker_id: WorkerId,
+        executors: Sequence[Executor],
+        settler: Settler,
+        emit: Emit,
     ) -> None:
         self._store = store
         self._link = link
         self._worker_id = worker_id
         self._executors = executors
+        self._settler = settler
         self._emit = emit
         self.pulse = Pulse("quarantine", bound_s=BOUND_S, emit=emit)
         self._suspects: deque[tuple[Executor, ClaimedJob]] = deque()
@@ -92,13 +104,14 @@ class Quarantine:
             await self._more.wait()
 
     def _is_quiet(self) -> bool:
-        return not any(executor.running for executor in self._executors)
+        return not (self._settler.backlog or any(executor.runs_anything for executor in self._executors))
 
     async def _wait_quiet(self) -> None:
         while not self._is_quiet():
             for executor in self._executors:
                 await executor.wait_idle()
-            await anyio.sleep(QUIET_CHECK_S)  # not quiet for all that: a thread past its time-out is not waited for
+            await self._settler.wait_settled()
+            await anyio.sleep(QUIET_CHECK_S)  # not quiet for all that: a handler that was given up is not waited for
 
     async def _run_first(self) -> None:
         executor, claimed = self._suspects[0]
@@ -118,5 +131,6 @@ class Quarantine:
             self.pulse.rest()
             executor.start_one(claimed)
             await executor.wait_idle()
+            await self._settler.wait_settled()
         else:
             self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))

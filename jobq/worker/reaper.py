@@ -1,7 +1,8 @@
 """Takes back the jobs of workers that fell silent, and what live workers forgot. In every worker, no leader.
 
-A lapse counts at its second sighting, at least one look after the first, on a connection that was not broken in
-between: after an outage everybody gets to renew first. It judges nothing: the next claim that knows the kind does.
+A lapse counts at its second sighting, one look after the first. After an outage everybody gets to renew first: nothing
+counts until the slowest heartbeat has had time to come back. The reaper judges nothing: the next claim that knows the
+kind does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jobq.errors import ConflictError, DatabaseUnavailableError
 from jobq.settings import WorkerSettings
 from jobq.telemetry.events import Emit, JobReaped, WorkerReaped
 from jobq.worker.faults import Point, reach
-from jobq.worker.pulse import Pulse
+from jobq.worker.pulse import LONGEST_PAUSE_S, Pulse
 
 PAGE = 500
 """Jobs in one statement: their locks are held for milliseconds."""
@@ -52,6 +53,7 @@ class Reaper:
         self._emit = emit
         self.pulse = Pulse("reaper", bound_s=3 * settings.beat_s + link.patience_s, emit=emit)
         self._generation = 0
+        self._renewed_by = 0.0
         self._lapsed_workers: set[WorkerId] = set()
         self._orphans: dict[JobId, int] = {}
         self._scan_at = 0.0
@@ -66,6 +68,8 @@ class Reaper:
                 if time.monotonic() >= self._scan_at:
                     await self._reap_orphans()
             except (DatabaseUnavailableError, ConflictError) as error:
+                if isinstance(error, DatabaseUnavailableError):
+                    self._let_all_renew()
                 await self.pulse.pause(error)
             else:
                 self.pulse.worked()
@@ -73,7 +77,8 @@ class Reaper:
     async def _reap_workers(self) -> None:
         async with self._link.lend() as conn:
             lapsed = set(await self._store.list_lapsed_workers(conn))
-        self._forget_if_broken()
+        if not self._all_could_renew():
+            lapsed = set()
         sighted_twice = (lapsed & self._lapsed_workers) - {self._worker_id}
         self._lapsed_workers = lapsed
         for worker_id in sighted_twice:
@@ -97,7 +102,8 @@ class Reaper:
         started = time.monotonic()
         async with self._link.lend() as conn:
             found = {orphan.id: orphan.fence for orphan in await self._store.list_orphans(conn, PAGE)}
-        self._forget_if_broken()
+        if not self._all_could_renew():
+            found = {}
         sighted_twice = [Owned(one, fence) for one, fence in found.items() if self._orphans.get(one) == fence]
         self._orphans = found
         if sighted_twice:
@@ -106,12 +112,16 @@ class Reaper:
         now = time.monotonic()
         self._scan_at = now + (now - started) / SCAN_SHARE
 
-    def _forget_if_broken(self) -> None:
-        """Forget the first sightings if the connection was replaced: nobody could renew while it was away."""
+    def _all_could_renew(self) -> bool:
+        """Say whether nobody can be late for want of a database: not so for a while after it was away."""
         if self._link.generation != self._generation:
+            if self._generation:
+                self._let_all_renew()
             self._generation = self._link.generation
-            self._lapsed_workers = set()
-            self._orphans = {}
+        return time.monotonic() >= self._renewed_by
+
+    def _let_all_renew(self) -> None:
+        self._renewed_by = time.monotonic() + LONGEST_PAUSE_S + self._settings.beat_deadline_s
 
     def _report(self, page: list[Reaped]) -> None:
         for job in page:

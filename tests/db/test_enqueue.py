@@ -278,7 +278,9 @@ async def test_a_delay_counts_from_the_databases_now(rows: Rows, queue: Queue, r
 
 
 @pytest.mark.parametrize(
-    "run_at", [NOW - timedelta(days=30), datetime(1, 1, 2, tzinfo=UTC), timedelta(days=-3)], ids=str
+    "run_at",
+    [NOW - timedelta(days=30), datetime(1, 1, 2, tzinfo=UTC), timedelta(days=-3)],
+    ids=["last month", "antiquity", "minus three days"],
 )
 async def test_a_time_in_the_past_means_now(rows: Rows, queue: Queue, run_at: datetime | timedelta) -> None:
     """So that nothing is put behind a claim that has passed."""

@@ -143,7 +143,7 @@ async def test_notify_false_is_silent(rows: Rows, queue: Queue, heard: Heard) ->
 
 
 @pytest.mark.filterwarnings("ignore::jobq.LargePayloadWarning")
-@pytest.mark.parametrize("schema", [f'"{os.getpid():0>60} x'])
+@pytest.mark.parametrize("schema", [f'"{os.getpid():0>60} x'], ids=["sixty-three bytes"])
 async def test_long_names_and_payloads_fit(rows: Rows, queue: Queue, heard: Heard, schema: str) -> None:
     """A schema of 63 bytes, a queue of 60 and a payload of 200 kB: the notification carries the queue only (F81)."""
     await sleep(rows, "q" * 60)

@@ -47,6 +47,7 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
     await asyncio.sleep(2.0)  # the fault's own length
     proxy.restore()
     await ledger.until("end")
+    await worker.says("is back after")
     await worker.stop()
 
     assert len(worker.lines("is not available")) == 1, worker.log
@@ -104,7 +105,7 @@ async def test_what_finished_before_an_outage_longer_than_the_lease_is_still_wri
     proxy.restore()
 
     await jobs.all_become(State.DONE, 5)
-    assert [ledger.starts(one) for one in ids] == [1] * 5
+    assert [ledger.starts(one) for one in ids] == [1] * 5, first.log + "\n" + second.log
 
 
 async def test_a_claim_whose_answer_is_lost_is_handed_back_with_its_attempt(

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from jobq import Backoff, Queue
+from jobq.db.store import Store
 from jobq.settings import WorkerSettings
 from jobq.telemetry.events import LoopCrashed, WorkerStarted
 from jobq.worker.supervisor import Worker
+from tests.db.rows import Rows
+from tests.worker.hall import Hall
 from tests.worker.observe import Events, Jobs, Running
 
 if TYPE_CHECKING:
@@ -51,6 +54,18 @@ async def seen() -> AsyncIterator[Events]:
 def jobs(conn: Connection[Record], sql: Callable[[str], str]) -> Jobs:
     """The rows of the test's schema."""
     return Jobs(conn, sql)
+
+
+@pytest.fixture
+def rows(conn: Connection[Record], store: Store) -> Rows:
+    """Rows of the test's schema in any state."""
+    return Rows(conn, store)
+
+
+@pytest.fixture
+def hall(queue: Queue) -> Hall:
+    """A handler that tells who is inside."""
+    return Hall(queue)
 
 
 @pytest.fixture
