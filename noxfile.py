@@ -19,6 +19,9 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 
 BIN = Path(__file__).parent / ".nox" / "env" / "bin"
+TWO_PROCESSES = "--numprocesses=2"
+"""Each with a server of its own. Most tests wait most of their time; those of worker processes would jostle."""
+
 DEBIAN_PG15 = "/usr/lib/postgresql/15/bin"
 
 
@@ -50,7 +53,7 @@ def layers(session: nox.Session) -> None:
 @nox.session(python=False, requires=["env"], tags=["ci"])
 def tests(session: nox.Session) -> None:
     """The tests on the embedded PostgreSQL. `nox -s tests -- tests/core -k retry` runs some."""
-    pytest(session, "tests", "--ignore=tests/docs", "--ignore=tests/faults")
+    pytest(session, TWO_PROCESSES, "tests", "--ignore=tests/docs", "--ignore=tests/faults")
 
 
 @nox.session(python=False, requires=["env"], tags=["ci"])
@@ -65,7 +68,7 @@ def pg15(session: nox.Session) -> None:
     pgbin = os.environ.get("JOBQ_TEST_PGBIN", DEBIAN_PG15)
     if not Path(pgbin, "postgres").exists():
         session.error(f"no PostgreSQL in {pgbin}: install Debian's postgresql-15, or set JOBQ_TEST_PGBIN")
-    pytest(session, "tests/db", "tests/worker", "tests/model", pgbin=pgbin)
+    pytest(session, TWO_PROCESSES, "tests/db", "tests/worker", "tests/model", pgbin=pgbin)
 
 
 @nox.session(python=False, requires=["env"], tags=["ci"])
@@ -81,11 +84,8 @@ def bench(session: nox.Session) -> None:
 
 
 def pytest(session: nox.Session, *arguments: str, pgbin: str | None = None) -> None:
-    """Run pytest on *arguments*, or on what was given after `--`, on the server of *pgbin* (None: the embedded one).
-
-    Two processes, each with a server of its own: most tests wait most of their time.
-    """
-    run(session, "pytest", *(session.posargs or ("--numprocesses=2", *arguments)), JOBQ_TEST_PGBIN=pgbin)
+    """Run pytest on *arguments*, or on what was given after `--`, on the server of *pgbin* (None: the embedded one)."""
+    run(session, "pytest", *(session.posargs or arguments), JOBQ_TEST_PGBIN=pgbin)
 
 
 def check(session: nox.Session, *commands: list[str]) -> None:
