@@ -73,7 +73,7 @@ def pg15(session: nox.Session) -> None:
 
 @nox.session(python=False, requires=["env"], tags=["ci"])
 def docs(session: nox.Session) -> None:
-    """README, docs and examples, run as written."""
+    """README, docs, examples and the demo, run as written."""
     pytest(session, "tests/docs")
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from benchmarks import throughput
+from benchmarks import footprint, recovery, throughput
 from benchmarks.database import database
 from benchmarks.report import Report, summary
 
-BENCHMARKS = {"throughput": throughput.measure}
+BENCHMARKS = {"footprint": footprint.measure, "recovery": recovery.measure, "throughput": throughput.measure}
 
 
 def main() -> int:

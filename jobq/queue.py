@@ -39,10 +39,11 @@ class Queue:
     """The jobs of one schema in one database, and the handlers of this process.
 
     *dsn* is looked for in `JOBQ_DSN` and `DATABASE_URL` when it is first needed. *queues* sets the concurrency of
-    single queues (jobs at once in each worker, 100 if not stated). With *strict*, every handler has to say what a
-    duplicate run does. Raises `ConfigurationError` for names and numbers that cannot be.
+    single queues (jobs at once in each worker, 100 if not stated), and names those that no handler is registered in.
+    With *strict*, every handler has to say what a duplicate run does. Raises `ConfigurationError` for names and numbers
+    that cannot be.
 
-        queue = Queue(queues={"mail": 20})
+        queue = Queue(queues={"mail": 20, "backfill": 2})
 
         @queue.task(kind="send_receipt", queue="mail")
         async def send_receipt(order_id: int) -> None: ...
@@ -75,6 +76,11 @@ class Queue:
     def dsn(self) -> str:
         """The DSN in use. Raises `ConfigurationError` if none is given, here or in the environment."""
         return find_dsn(self._dsn, os.environ)
+
+    @property
+    def served(self) -> list[str]:
+        """The queues that a worker of this process serves. In each it takes every kind that has a handler here."""
+        return sorted({handler.queue for handler in self.handlers.values()} | self.slots.keys())
 
     def use_dsn(self, dsn: str) -> None:
         """Use *dsn* from now on: what `--dsn` and `--embedded` say goes before the code."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = "Example: jobq stats"
 
 FIRST_FEW = 5
-"""Queues without a worker that are named in the remark; the table has them all."""
+"""Queues and kinds without a worker that are named in a remark."""
 
 NOTHING = "-"
 """Stands where there is no number to show."""
@@ -112,10 +112,17 @@ def _remarks(standing: Standing) -> Iterator[str]:
     """Yield what the numbers alone might let a reader miss."""
     if not standing.queues:
         yield "No queue has a job or a dead letter."
-    if unserved := [one.queue for one in standing.queues if one.ready.count and not one.workers]:
-        more = f" and {len(unserved) - FIRST_FEW} more" if len(unserved) > FIRST_FEW else ""
-        yield f"No live worker serves these, whose jobs are ready: {', '.join(unserved[:FIRST_FEW])}{more}."
+    alone = {one.queue for one in standing.queues if one.ready.count and not one.workers}
+    if alone:
+        yield f"No live worker serves these queues, whose jobs are ready: {_first_few(sorted(alone))}."
+    if unknown := [f"{one.kind} in {one.queue}" for one in standing.unserved if one.queue not in alone]:
+        yield f"No live worker has a handler for these kinds, whose jobs are ready: {_first_few(unknown)}."
     yield "1 worker is alive." if standing.workers == 1 else f"{standing.workers:,} workers are alive."
+
+
+def _first_few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - FIRST_FEW} more" if len(names) > FIRST_FEW else ""
+    return ", ".join(names[:FIRST_FEW]) + more
 
 
 def _is_narrow() -> bool:

@@ -136,7 +136,7 @@ def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) ->
         case UsedUp():
             return Dead(plain(f"{attempts_allowed(job, policy)} attempts were used before this claim"), USED_UP, False)
         case Killer():
-            times = f"killed its worker {job.crashes} times, the last time while it ran alone"
+            times = f"killed its worker {job.crashes} time{'s' * (job.crashes != 1)}, the last time while it ran alone"
             return Dead(plain(times, type="WorkerLost"), KILLER, started=False)
         case TimedOut(after_s):
             return _fail(job, plain(f"timed out after {after_s:g} s", type="TimeoutError"), policy, draw)

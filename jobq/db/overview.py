@@ -27,6 +27,9 @@ COUNT_LIMIT = 10_000
 WINDOW_S = 3600.0
 """How far back the figures of the kinds go."""
 
+UNSERVED_LOOK = 1000
+"""How many of the oldest ready jobs of each queue and priority are asked for a kind that nobody takes."""
+
 
 class Count(msgspec.Struct, frozen=True):
     """How many there are: exactly, or at least, if *capped*."""
@@ -68,11 +71,19 @@ class KindStats(msgspec.Struct, frozen=True, kw_only=True):
     p95_ms: float | None
 
 
+class Unserved(msgspec.Struct, frozen=True):
+    """A kind that is ready in a queue in which no live worker takes it."""
+
+    queue: str
+    kind: str
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How everything stands: the queues, longest delay first, the kinds by name, and how many workers are alive."""
 
     workers: int
     queues: list[QueueStats]
+    unserved: list[Unserved]
     window_s: float
     kinds: list[KindStats]
 
@@ -93,11 +104,13 @@ class Overview:
                 dead = await conn.fetch(self._sql["count_dead_by_queue"], one_more)
                 workers = await conn.fetch(self._sql["count_workers"])
                 kinds = await conn.fetch(self._sql["sum_kind_stats"], WINDOW_S)
+                unserved = await conn.fetch(self._sql["list_unserved"], UNSERVED_LOOK)
         alive = next((row[1] for row in workers if row[0] is None), 0)
         serving = _by_queue(row for row in workers if row[0] is not None)
         return Standing(
             workers=alive,
             queues=_queues(waiting, _by_queue(running), _by_queue(dead), serving),
+            unserved=[Unserved(*row) for row in unserved],
             window_s=WINDOW_S,
             kinds=[_kind(row) for row in kinds],
         )

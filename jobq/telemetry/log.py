@@ -51,7 +51,8 @@ def describe(event: Event) -> tuple[int, str]:
             )
         case events.JobDied(job_id, kind, attempt, reason, error_type, message):
             return logging.ERROR, (
-                f"{kind} {job_id} is a dead letter after {attempt} attempts, {reason}: {_short(error_type, message)}"
+                f"{kind} {job_id} is a dead letter after {attempt} attempt{'s' * (attempt != 1)}, {reason}:"
+                f" {_short(error_type, message)}"
             )
         case events.JobSnoozed(job_id, kind, delay_s, note):
             return logging.WARNING, f"{kind} {job_id} snoozed for {delay_s:.1f} s ({note})"

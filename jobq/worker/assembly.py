@@ -243,11 +243,11 @@ class Parts:
 
 
 def _by_executor(queue: Queue) -> dict[tuple[str, str], dict[str, Handler[..., object]]]:
-    grouped: dict[tuple[str, str], dict[str, Handler[..., object]]] = {}
+    """Return the handlers by queue and class of executor: in each queue all, wherever their home is."""
+    by_class: dict[str, dict[str, Handler[..., object]]] = {}
     for handler in queue.handlers.values():
-        executor_class = "async" if handler.signature.is_async else "thread"
-        grouped.setdefault((handler.queue, executor_class), {})[handler.kind] = handler
-    return grouped
+        by_class.setdefault("async" if handler.signature.is_async else "thread", {})[handler.kind] = handler
+    return {(name, one): handlers for name in queue.served for one, handlers in by_class.items()}
 
 
 def _introduce(worker_id: WorkerId, queue: Queue) -> WorkerRow:
@@ -256,6 +256,6 @@ def _introduce(worker_id: WorkerId, queue: Queue) -> WorkerRow:
         pid=os.getpid(),
         host=socket.gethostname(),
         version=version("jobq"),
-        queues=sorted({handler.queue for handler in queue.handlers.values()}),
+        queues=queue.served,
         kinds=sorted(queue.handlers),
     )

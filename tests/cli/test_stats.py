@@ -63,7 +63,7 @@ async def test_a_queue_that_nobody_serves_is_named(rows: Rows, call: Call) -> No
 
     ended = await call("stats")
 
-    assert "\nNo live worker serves these, whose jobs are ready: orphan.\n1 worker is alive.\n" in ended.out
+    assert "\nNo live worker serves these queues, whose jobs are ready: orphan.\n1 worker is alive.\n" in ended.out
 
 
 async def test_many_queues_that_nobody_serves_are_not_all_named(rows: Rows, call: Call) -> None:
@@ -76,6 +76,18 @@ async def test_many_queues_that_nobody_serves_are_not_all_named(rows: Rows, call
     [remark] = [line for line in ended.out.splitlines() if line.startswith("No live worker")]
     assert remark.partition("ready: ")[2].count("q") == 5
     assert remark.endswith(" and 2 more.")
+
+
+async def test_a_kind_that_nobody_knows_is_named(rows: Rows, call: Call) -> None:
+    """Its queue is served, and yet it would wait for ever: a renamed kind, or an old release of the worker."""
+    await rows.waiting(kind="renamed")
+    await rows.waiting(queue="orphan", kind="renamed")
+    await serve(rows, QUEUE)
+
+    ended = await call("stats")
+
+    assert "\nNo live worker serves these queues, whose jobs are ready: orphan.\n" in ended.out
+    assert "\nNo live worker has a handler for these kinds, whose jobs are ready: renamed in mail.\n" in ended.out
 
 
 async def test_an_empty_schema_is_said_to_be_empty(rows: Rows, call: Call) -> None:

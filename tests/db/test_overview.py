@@ -62,7 +62,7 @@ async def beat(rows: Rows, *served: str, lease_s: float = LEASE_S) -> WorkerId:
 
 async def test_an_empty_schema_has_nothing_to_show(conn: Conn, overview: Overview) -> None:
     """Neither queues nor kinds are known before there is something of them."""
-    assert await overview.look(conn) == Standing(workers=0, queues=[], window_s=3600.0, kinds=[])
+    assert await overview.look(conn) == Standing(workers=0, queues=[], unserved=[], window_s=3600.0, kinds=[])
 
 
 async def test_a_queue_is_known_by_anything_that_is_in_it(rows: Rows, overview: Overview) -> None:
@@ -224,6 +224,29 @@ async def test_a_kind_of_two_queues_is_two(rows: Rows, overview: Overview) -> No
     assert found == [(QUEUE, 2, False), ("slow", 1, True)]
 
 
+# -- what nobody takes -----------------------------------------------------------------------------------
+
+
+async def test_a_kind_that_is_ready_where_no_live_worker_takes_it_is_named(rows: Rows, overview: Overview) -> None:
+    """It takes a worker that is alive, serves this queue and has a handler; what is not due yet does not count."""
+    await beat(rows, QUEUE, "dead-worker", lease_s=-1.0)
+    await beat(rows, QUEUE, "other")
+    for queue in (QUEUE, "other", "nobody", "dead-worker"):
+        await rows.waiting(queue=queue)
+    await rows.waiting(queue=QUEUE, kind="renamed", priority=9)
+    await rows.waiting(queue=QUEUE, kind="renamed", priority=0)
+    await rows.scheduled(queue="other", kind="tomorrow")
+    await rows.running(queue="other", kind="started")
+
+    found = (await overview.look(rows.conn)).unserved
+
+    assert [(one.queue, one.kind) for one in found] == [
+        ("dead-worker", KIND),
+        (QUEUE, "renamed"),
+        ("nobody", KIND),
+    ]
+
+
 # -- what it costs ---------------------------------------------------------------------------------------
 
 
@@ -238,6 +261,7 @@ class Case(NamedTuple):
 DONE_IDS = {f"done_{slot}_id_idx" for slot in range(8)}
 CASES = [
     Case("count_waiting", "10001", {"job_waiting"}),
+    Case("list_unserved", "1000", {"job_waiting"}),
     Case("count_running", "", {"job_held"}),
     Case("count_dead_by_queue", "10001", {"dead_letter_queue"}),
     Case("list_waiting", "50", {"job_pkey"}),

@@ -77,25 +77,3 @@ async def test_receipts_are_sent_for_committed_orders_and_no_other(directory: Pa
     assert (len(orders), highest, left) == (ORDERS, [ORDERS + REFUSED], [])
     assert sorted(mail["Subject"] for mail in received) == sorted(f"Receipt for order {one}" for one in orders)
     assert {mail["Message-Id"] for mail in received} == {f"<receipt-{one}@shop.example.com>" for one in jobs}
-
-
-async def test_the_demo_shows_the_same_and_touches_nothing_else(directory: Path) -> None:
-    """Its database is its own: what a killed demo left is cleared, and nobody's jobs are taken."""
-    assert jobq(directory, "migrate", "--embedded").returncode == 0
-    with start(directory) as server:
-        await query(server.dsn, "create database jobq_demo")
-        await query(server.dsn, "select id from jobq.enqueue('send_receipt', '{\"order_id\": 7}', 'mail')")
-
-    shown = jobq(directory, "demo")
-
-    assert shown.returncode == 0, shown.stderr
-    assert [line.split(maxsplit=1) for line in shown.stdout.splitlines()[-4:-1]] == [
-        ["1,000", "orders committed"],
-        ["100", "orders rolled back"],
-        ["1,000", "receipts delivered"],
-    ]
-    assert shown.stdout.splitlines()[-1].startswith("They match.")
-    with start(directory) as server:
-        assert await query(server.dsn, "select count(*) from jobq.job where attempt = 0") == [1]
-        assert await query(server.dsn, "select count(*) from pg_database where datname = 'jobq_demo'") == [0]
-    assert not (directory / "receipts.mbox").exists()

@@ -291,6 +291,30 @@ async def test_a_flood_on_one_queue_does_not_hold_up_another(queue: Queue, jobs:
         await jobs.all_become(State.DONE, 60)
 
 
+async def test_a_kind_runs_in_whatever_queue_it_was_enqueued(
+    dsn: str, schema: str, queue: Queue, jobs: Jobs, working: Working
+) -> None:
+    """In that of another handler, and in one that only `queues=` names: a backfill of the kind that has its own."""
+    ran: list[str] = []
+    declared = Queue(dsn, schema=schema, queues={"backfill": 1})
+
+    @declared.task("reset", queue="passwords")
+    async def reset(job: Job) -> None:
+        ran.append(f"reset in {job.queue}")
+
+    @declared.task("resize", queue="images")
+    def resize(job: Job) -> None:
+        ran.append(f"resize in {job.queue}")
+
+    for name in ("passwords", "images", "backfill"):
+        await queue.enqueue("reset", queue=name)
+        await queue.enqueue("resize", queue=name)
+    async with working(declared):
+        await jobs.all_become(State.DONE, 6)
+
+    assert sorted(ran) == [f"{kind} in {name}" for kind in ("reset", "resize") for name in sorted(declared.served)]
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_claim_under_way_at_the_stop_is_handed_back(
     queue: Queue, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch, moment: str

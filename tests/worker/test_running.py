@@ -265,7 +265,7 @@ async def test_a_worker_says_what_it_serves(queue: Queue, seen: Events, working:
         said = await seen(WorkerStarted)
         unstated = await seen(DuplicatesUnstated)
 
-    assert said == WorkerStarted(running.worker.worker_id, {"mail": 6, "default": 7}, ["a", "b", "c"])
+    assert said == WorkerStarted(running.worker.worker_id, {"mail": 6, "default": 14}, ["a", "b", "c"])
     assert unstated.kinds == ["b", "c"]
 
 

@@ -1,0 +1,16 @@
+"""The application of the benchmarks' worker processes: `jobq run benchmarks.sleepers:queue`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from benchmarks.database import SCHEMA
+from jobq import Queue
+
+queue = Queue(schema=SCHEMA)
+
+
+@queue.task(kind="sleep", timeout=600, on_duplicate="harmless: it only sleeps")
+async def sleep(seconds: float) -> None:
+    """Hold a slot."""
+    await asyncio.sleep(seconds)
