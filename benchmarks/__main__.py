@@ -9,11 +9,16 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from benchmarks import footprint, recovery, throughput
+from benchmarks import footprint, outage, recovery, throughput
 from benchmarks.database import database
 from benchmarks.report import Report, summary
 
-BENCHMARKS = {"footprint": footprint.measure, "recovery": recovery.measure, "throughput": throughput.measure}
+BENCHMARKS = {
+    "footprint": footprint.measure,
+    "outage": outage.measure,
+    "recovery": recovery.measure,
+    "throughput": throughput.measure,
+}
 
 
 def main() -> int:

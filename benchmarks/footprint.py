@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from typing import TYPE_CHECKING
 
 import asyncpg
 
 from benchmarks.database import SCHEMA, fresh_schema
 from benchmarks.report import Report, make_report
 from benchmarks.sleepers import sleep
-from benchmarks.workers import Conn, cpu_s, rss_mb, running_worker, until
+from benchmarks.workers import cpu_s, rss_mb, running_worker, until
 from jobq import Queue
+
+if TYPE_CHECKING:
+    from benchmarks.workers import Conn
 
 BUSY_SLOTS = 1000
 SETTLE_S = 15.0

@@ -9,14 +9,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 import asyncpg
 
 from benchmarks.database import SCHEMA, fresh_schema
 from benchmarks.report import Report, make_report
 from benchmarks.sleepers import sleep
-from benchmarks.workers import Conn, running_worker, until
+from benchmarks.workers import running_worker, until
 from jobq import Queue
+
+if TYPE_CHECKING:
+    from benchmarks.workers import Conn
 
 JOBS = 10
 LEASES = {"default_lease_s": (), "lease_3_s": ("--worker-lease", "3")}

@@ -38,7 +38,11 @@ class Report(msgspec.Struct):
 
 def figure(runs: Sequence[float]) -> Figure:
     """Sum up the same figure of several runs."""
-    return Figure(round(median(runs), 1), round(min(runs), 1), round(max(runs), 1), [round(run, 1) for run in runs])
+    return Figure(_rounded(median(runs)), _rounded(min(runs)), _rounded(max(runs)), [_rounded(run) for run in runs])
+
+
+def _rounded(value: float) -> float:
+    return round(value, 1 if abs(value) >= 100 else 2)
 
 
 async def make_report(
@@ -75,7 +79,7 @@ def summary(report: Report) -> str:
     """Return the report for a person."""
     lines = [f"{report.benchmark}, {len(next(iter(report.spread.values())).runs)} runs, median (lowest to highest)"]
     lines += [
-        f"  {name:<24} {one.median:>12,.1f}   ({one.lowest:,.1f} to {one.highest:,.1f})"
+        f"  {name:<24} {one.median:>12,.2f}   ({one.lowest:,.2f} to {one.highest:,.2f})"
         for name, one in report.spread.items()
     ]
     lines.append(f"  on {report.machine['cpus']} CPUs, PostgreSQL {report.versions['postgresql']}, {report.parameters}")

@@ -8,16 +8,18 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import asyncpg
+from typing import TYPE_CHECKING
 
 from benchmarks.database import SCHEMA
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+    Conn = Connection[Record]
 
 REPOSITORY = Path(__file__).parents[1]
 LOOK_EVERY_S = 0.05
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-Conn = asyncpg.Connection[asyncpg.Record]
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 BUCKETS_PER_DOUBLING = 4
 LAST_BUCKET = 110
-"""Two days: above any time-out."""
+"""44 hours: above any time-out."""
 
 
 def bucket_of(milliseconds: float) -> int:

@@ -19,7 +19,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 BUSY_SHARE = 0.05
 """How often it has no time."""
 
-SLOW_S = 0.15
+SLOW_S = 0.4
 """How long an answer may take."""
 
 

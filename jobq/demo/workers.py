@@ -20,7 +20,7 @@ LEASE_S = 3.0
 BEAT_S = LEASE_S / 4
 """What `jobq run` makes of that lease."""
 
-SLOTS = 20
+SLOTS = 30
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 40.0
 

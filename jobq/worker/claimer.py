@@ -33,7 +33,7 @@ MAX_CLAIM = 500
 """Jobs in one claim: larger batches gain nothing measurable and hold their row locks longer."""
 
 SLEEP_FOR_S = 15.0
-"""How long a request to be notified counts; it is renewed when a third of it has passed."""
+"""How long a request to be notified counts, or three polls; it is renewed when a third of it has passed."""
 
 
 class Claimer:
@@ -71,6 +71,7 @@ class Claimer:
         self._pace = Pace()
         self._wake = asyncio.Event()
         self._asleep_since: float | None = None
+        self._sleep_for_s = max(SLEEP_FOR_S, 3 * settings.poll_s)
         self._claiming = False
 
     @property
@@ -153,11 +154,11 @@ class Claimer:
     async def _fall_asleep(self) -> bool:
         """Ask to be notified, if that is not so already. Returns whether the caller has to look once more."""
         now = time.monotonic()
-        if self._asleep_since is not None and now - self._asleep_since < SLEEP_FOR_S / 3:
+        if self._asleep_since is not None and now - self._asleep_since < self._sleep_for_s / 3:
             return False
         first_time = self._asleep_since is None
         async with self._link.lend() as conn:
-            await self._store.fall_asleep(conn, self._sleeper, SLEEP_FOR_S)
+            await self._store.fall_asleep(conn, self._sleeper, self._sleep_for_s)
         self._asleep_since = now
         return first_time
 

@@ -45,6 +45,8 @@ class Tally:
                 counts.retried += 1
             case Dead():
                 counts.dead += 1
+                if not outcome.started:
+                    return  # no handler ran, so there is no duration
         bucket = bucket_of(run_ms)
         counts.durations[bucket] = counts.durations.get(bucket, 0) + 1
 

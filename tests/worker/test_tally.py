@@ -12,8 +12,10 @@ import pytest
 from jobq import Job, Permanent, Queue, Snooze
 from jobq.core.histogram import percentile_ms, upper_bound_ms
 from jobq.core.states import State
+from jobq.db.overview import Overview
 from jobq.telemetry.events import DatabaseAway, LeaseLost
 from jobq.worker import pulse
+from tests.db.rows import Rows
 from tests.worker.conftest import AT_ONCE, Working
 from tests.worker.observe import Events, Jobs, eventually
 
@@ -43,6 +45,22 @@ class Sum(NamedTuple):
 async def sums(jobs: Jobs) -> Mapping[str, Sum]:
     found: dict[str, list[Any]] = json.loads(await jobs.run(SUMS))
     return {kind: Sum(*values) for kind, values in found.items()}
+
+
+async def test_what_died_before_its_handler_was_called_has_no_duration(
+    schema: str, rows: Rows, queue: Queue, jobs: Jobs, working: Working
+) -> None:
+    """It is counted as dead; 0 ms would be somebody's percentile."""
+
+    @queue.task("work")
+    async def work(order_id: int) -> None: ...
+
+    await rows.waiting(kind="work", queue="default", payload='{"order_id": "not a number"}')
+    async with working():
+        await jobs.all_become(State.DEAD, 1)
+
+    [kind] = (await Overview(schema).look(rows.conn)).kinds
+    assert (kind.dead, kind.p50_ms) == (1, None)
 
 
 async def test_each_attempt_is_counted_once_at_the_latest_at_the_end(
