@@ -78,6 +78,11 @@ class Queue:
         return find_dsn(self._dsn, os.environ)
 
     @property
+    def states_dsn(self) -> bool:
+        """Whether the DSN was given in the code, and is not left to the environment."""
+        return self._dsn is not None
+
+    @property
     def served(self) -> list[str]:
         """The queues that a worker of this process serves. In each it takes every kind that has a handler here."""
         return sorted({handler.queue for handler in self.handlers.values()} | self.slots.keys())

@@ -89,15 +89,22 @@ def find_dsn(given: str | None, environment: Mapping[str, str]) -> str:
     Raises `ConfigurationError` if there is none, or if it is not one that asyncpg understands. There is no
     default: a missing environment file must not make a worker run on an empty database.
     """
-    source, dsn = "the given DSN", given
+    if given is not None:
+        return check_dsn(given, source="the given DSN")
     for variable in DSN_VARIABLES:
-        if dsn is None and environment.get(variable):
-            source, dsn = variable, environment[variable]
-    if dsn is None:
-        raise ConfigurationError(
-            "no database: set JOBQ_DSN (or DATABASE_URL) to postgresql://user@host/database, pass --dsn,"
-            " or try it on an embedded server with --embedded"
-        )
+        if dsn := environment.get(variable):
+            return check_dsn(dsn, source=variable)
+    raise ConfigurationError(
+        "no database: set JOBQ_DSN (or DATABASE_URL) to postgresql://user@host/database, pass --dsn,"
+        " or try it on an embedded server with --embedded"
+    )
+
+
+def check_dsn(dsn: str, *, source: str) -> str:
+    """Return *dsn*, which *source* states. Raises `ConfigurationError` if asyncpg does not understand its scheme.
+
+    The message shows no more of it than the scheme: the rest may hold a password.
+    """
     scheme, separator, _ = dsn.partition("://")
     if scheme not in ("postgresql", "postgres") or not separator:
         remedy = "drop the +driver part" if scheme.startswith(("postgresql+", "postgres+")) else "see libpq's URIs"

@@ -4,56 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import unquote
 
 import msgspec
 import typer
 
+from jobq.cli.origins import is_typed, place_of
 from jobq.cli.output import say
 from jobq.cli.usage import UsageError
 from jobq.core.names import schema_fault
 from jobq.db.connect import LEAVE_TIMEOUT_S, connect, driver_errors
 from jobq.db.migrate import check_version, migrate
 from jobq.errors import ConfigurationError
-from jobq.settings import DEFAULT_SCHEMA, find_dsn
+from jobq.settings import DEFAULT_SCHEMA, DSN_VARIABLES, check_dsn, find_dsn
 
 if TYPE_CHECKING:
     from jobq.db.connect import AnyConnection
 
 T = TypeVar("T")
 
-Dsn = Annotated[
-    str | None,
-    typer.Option(
-        "--dsn",
-        metavar="DSN",
-        help="postgresql://user@host/database. Without it, JOBQ_DSN or DATABASE_URL of the environment.",
-        show_default=False,
-    ),
-]
-Schema = Annotated[str, typer.Option("--schema", metavar="NAME", help="The schema that jobq is installed in.")]
-Embedded = Annotated[
-    bool,
-    typer.Option("--embedded", help="Use a PostgreSQL of its own, with its data in ./.jobq: start it, or join it."),
-]
+
+class StatedDsn(msgspec.Struct, frozen=True):
+    """A DSN, and whether it was typed, or is configured: in the environment or in a file."""
+
+    text: str
+    is_typed: bool = False
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """One schema in one database, as the command line names it."""
+    """One schema in one database, as the command line names it. *dsn* is None if *embedded*, or if none is stated."""
 
-    dsn: str | None
+    dsn: StatedDsn | None
     schema: str
     embedded: bool
-
-    def __post_init__(self) -> None:
-        check_one_database(self.dsn, self.embedded)
-        if fault := schema_fault(self.schema):
-            raise ConfigurationError(fault)
 
     def command(self, text: str) -> str:
         """Return the shell command `jobq TEXT` for this instance. A password is not repeated."""
@@ -62,15 +51,74 @@ class Instance(msgspec.Struct, frozen=True):
             words.append(f"--schema {shlex.quote(self.schema)}")
         if self.embedded:
             words.append("--embedded")
-        if self.dsn is not None:
-            words.append("# with the same --dsn" if _has_password(self.dsn) else f"--dsn {shlex.quote(self.dsn)}")
+        if self.dsn is not None and self.dsn.is_typed:
+            dsn = self.dsn.text
+            words.append("# with the same --dsn" if masked(dsn) != dsn else f"--dsn {shlex.quote(dsn)}")
         return " ".join(words)
 
 
-def check_one_database(dsn: str | None, embedded: bool) -> None:
-    """Raise `UsageError` if both are given."""
-    if embedded and dsn is not None:
-        raise UsageError("--dsn and --embedded name two databases: choose one of them.")
+def masked(dsn: str) -> str:
+    """Return *dsn* with everything covered that may be a password."""
+    address, question, query = dsn.partition("?")
+    # Up to the last @, because a password may hold one that is not escaped.
+    address = re.sub(r"(://[^:]*):.*@", r"\1:***@", address, flags=re.DOTALL)
+    pairs = [
+        f"{name}=***" if equals and "password" in unquote(name).lower() else f"{name}{equals}{value}"
+        for name, equals, value in (pair.partition("=") for pair in query.split("&"))
+    ]
+    return f"{address}{question}{'&'.join(pairs)}"
+
+
+def _one_database(ctx: typer.Context, param: typer.CallbackParam, dsn: StatedDsn | None) -> StatedDsn | None:
+    """Check a DSN, and say who states it. `--embedded` goes before one that nobody has typed."""
+    if dsn is None:
+        return None
+    typed = is_typed(ctx, param)
+    if ctx.params.get("embedded"):
+        if typed:
+            raise UsageError("--dsn and --embedded name two databases: choose one of them.")
+        return None
+    return StatedDsn(check_dsn(dsn.text, source=place_of(ctx, param)), typed)
+
+
+def _possible_schema(ctx: typer.Context, param: typer.CallbackParam, schema: str) -> str:
+    if fault := schema_fault(schema):
+        raise ConfigurationError(f"{place_of(ctx, param)}: {fault}")
+    return schema
+
+
+Dsn = Annotated[
+    StatedDsn | None,
+    typer.Option(
+        "--dsn",
+        parser=StatedDsn,
+        callback=_one_database,
+        metavar="DSN",
+        envvar=list(DSN_VARIABLES),
+        show_envvar=False,
+        help="postgresql://user@host/database. Else JOBQ_DSN, DATABASE_URL, or dsn of the settings file.",
+        show_default=False,
+    ),
+]
+Schema = Annotated[
+    str,
+    typer.Option(
+        "--schema",
+        callback=_possible_schema,
+        metavar="NAME",
+        envvar="JOBQ_SCHEMA",
+        show_envvar=False,
+        help="The schema that jobq is installed in.",
+    ),
+]
+Embedded = Annotated[
+    bool,
+    typer.Option(
+        "--embedded",
+        is_eager=True,  # known before the DSN is looked at
+        help="Use a PostgreSQL of its own, with its data in ./.jobq: start it, or join it.",
+    ),
+]
 
 
 @contextmanager
@@ -92,13 +140,13 @@ def embedded_server() -> Iterator[str]:
 def dsn_of(instance: Instance) -> Iterator[str]:
     """Give the DSN of *instance*, with its embedded server running if it has one.
 
-    Raises `ConfigurationError` if none is stated, here or in the environment.
+    Raises `ConfigurationError` if none is stated.
     """
     if instance.embedded:
         with embedded_server() as dsn:
             yield dsn
     else:
-        yield find_dsn(instance.dsn, os.environ)
+        yield find_dsn(None if instance.dsn is None else instance.dsn.text, os.environ)
 
 
 def on_connection(instance: Instance, work: Callable[[AnyConnection], Awaitable[T]]) -> T:
@@ -132,8 +180,3 @@ async def migrate_embedded(dsn: str, schema: str) -> None:
                 say(f"applied {migration.version:04d} ({migration.name}) to schema {schema!r}")
         finally:
             await conn.close(timeout=LEAVE_TIMEOUT_S)
-
-
-def _has_password(dsn: str) -> bool:
-    parts = urlsplit(dsn)
-    return bool(parts.password) or "password" in parse_qs(parts.query)

@@ -17,7 +17,7 @@ Id = Annotated[
 ]
 Ids = Annotated[
     list[int] | None,
-    typer.Argument(metavar="[ID]...", min=1, max=2**63 - 1, help="Ids of dead letters.", show_default=False),
+    typer.Argument(metavar="ID", min=1, max=2**63 - 1, help="Ids of dead letters.", show_default=False),
 ]
 Kind = Annotated[str | None, typer.Option(metavar="NAME", help="Only of this kind.")]
 InQueue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only of this queue.")]

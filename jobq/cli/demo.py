@@ -40,7 +40,7 @@ def demo(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the whole promise in half a minute: orders, receipts, a killed worker, dead letters, the account.
+    """Show the whole promise in half a minute, and give account of it.
 
     Orders are committed together with the jobs that send their receipts, a tenth of them rolled back on purpose. Two
     worker processes send the receipts over SMTP to a local server that is slow and at times refuses; one worker is

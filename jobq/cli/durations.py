@@ -34,6 +34,11 @@ def duration_or_seconds(text: str) -> timedelta:
         raise typer.BadParameter(f"{text} is too long.") from None
 
 
+def in_seconds(span: timedelta) -> str:
+    """Return *span* as an option takes it, `90s`, to the millisecond."""
+    return f"{span.total_seconds():.3f}".rstrip("0").rstrip(".") + "s"
+
+
 def words(span: timedelta) -> str:
     """Return *span* in its largest fitting unit: `45 s`, `12 min`, `5 h`, `3 d`. A negative one counts as 0."""
     seconds = max(0, int(span.total_seconds()))

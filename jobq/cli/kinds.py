@@ -6,13 +6,14 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
 from jobq.cli.output import AsJson, print_json, print_table, printable
 from jobq.cli.target import as_queue, load, read_target
+from jobq.cli.worker_options import AppDir, AppQueue
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,23 +41,11 @@ class KindRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kinds(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="APP:QUEUE",
-            help="Where your queue is: module:attribute, or module:function() for a function that makes it.",
-            show_default=False,
-        ),
-    ],
-    app_dir: Annotated[
-        Path,
-        typer.Option(
-            exists=True, file_okay=False, resolve_path=True, help="Where your modules are: first on sys.path."
-        ),
-    ] = Path(),
+    target: AppQueue,
+    app_dir: AppDir = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Show the kinds of your queue, their rules, and what a duplicate run does.
+    """Show your kinds, their rules, and what a duplicate run does.
 
     Every job runs twice one day: a worker may die after the effect and before it is recorded. What that does is what
     the handler states as `on_duplicate`; one that does not is marked. Needs no database.

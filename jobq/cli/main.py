@@ -2,10 +2,11 @@
 
     0    done
     1    something failed: a job's dead letter that is not there, a statement that PostgreSQL refused, your own code
-    2    the command line is wrong
+    2    the command line is wrong, or the job that `jobq enqueue` is given
     3    run: the drain ran out, and jobs were handed back
     75   the database is not there
-    78   wrong configuration: no DSN, no schema, no such app:queue; starting again will not help
+    78   wrong configuration: no DSN, no schema, no such app:queue, a setting that cannot be; starting again will not
+         help
     130  interrupted
 
 Errors of jobq are one line on stderr. Anything else keeps its traceback: it is a bug, or raised by the user's code.
@@ -22,32 +23,46 @@ from typing import Annotated
 
 import typer
 
-from jobq.cli import dead, demo, jobs, kinds, migrate, run, stats, systemd
+from jobq.cli import config, dead, demo, enqueue, jobs, kinds, migrate, run, stats, systemd
 from jobq.cli.ending import FAILED, end
+from jobq.cli.origins import Commands
 from jobq.cli.output import inner_frames
 from jobq.cli.target import UserCodeError
+from jobq.cli.usage import examples
 from jobq.errors import AccessRefusedError, ConfigurationError, DatabaseUnavailableError, JobqError
 
 NO_DATABASE = 75  # EX_TEMPFAIL of sysexits.h: worth another start
 BAD_CONFIGURATION = 78  # EX_CONFIG: not worth one
 INTERRUPTED = 130
 
+EPILOG = """\
+Examples:
+  jobq migrate --dsn postgresql://app@db/shop
+  jobq run app:queue
+  jobq dead list
+
+Exit codes:
+  0 done, 1 failed, 2 wrong command line, 3 run: jobs were handed back,
+  75 no database, 78 wrong configuration, 130 interrupted"""
+
 app = typer.Typer(
     name="jobq",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", epilog=run.EXAMPLES)(run.run)
-app.command("migrate", epilog=migrate.EXAMPLES)(migrate.migrate)
-app.command("stats", epilog=stats.EXAMPLES)(stats.stats)
-app.command("jobs", epilog=jobs.EXAMPLES)(jobs.jobs)
+app.command("run", epilog=examples(run.EXAMPLES))(run.run)
+app.command("migrate", epilog=examples(migrate.EXAMPLES))(migrate.migrate)
+app.command("enqueue", epilog=examples(enqueue.EXAMPLES))(enqueue.enqueue)
+app.command("stats", epilog=examples(stats.EXAMPLES))(stats.stats)
+app.command("jobs", epilog=examples(jobs.EXAMPLES))(jobs.jobs)
 app.add_typer(dead.app, name="dead")
-app.command("kinds", epilog=kinds.EXAMPLES)(kinds.kinds)
-app.command("systemd", epilog=systemd.EXAMPLES)(systemd.systemd)
-app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
+app.command("kinds", epilog=examples(kinds.EXAMPLES))(kinds.kinds)
+app.command("config", epilog=examples(config.EXAMPLES))(config.config)
+app.command("systemd", epilog=examples(systemd.EXAMPLES))(systemd.systemd)
+app.command("demo", epilog=examples(demo.EXAMPLES))(demo.demo)
 
 
 def _print_version(wanted: bool) -> None:
@@ -59,7 +74,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog=examples(EPILOG))
 def jobq(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,14 +19,26 @@ from typing import TYPE_CHECKING, Annotated
 import anyio
 import typer
 
-from jobq.cli.database import Dsn, Embedded, check_one_database, embedded_server, migrate_embedded
-from jobq.cli.durations import duration_or_seconds
+from jobq.cli.database import Dsn, Embedded, embedded_server, migrate_embedded
 from jobq.cli.ending import FAILED, bounded_end, end_now
 from jobq.cli.logs import LogLevel, keep_log_enabled, show_log
 from jobq.cli.target import as_queue, load, read_target
+from jobq.cli.worker_options import (
+    AppDir,
+    AppQueue,
+    CancelGrace,
+    Concurrency,
+    Grace,
+    Http,
+    Log,
+    StartLimit,
+    WorkerLease,
+    read_concurrency,
+    times_of,
+)
 from jobq.errors import ConfigurationError
 from jobq.settings import DEFAULT_SLOTS, WorkerSettings
-from jobq.worker.probes import Address, listen, parse_address
+from jobq.worker.probes import Address, listen
 
 if TYPE_CHECKING:
     from jobq.queue import Queue
@@ -36,66 +46,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = "Example: jobq run app:queue --concurrency mail=20 --grace 60s"
 
-_CONCURRENCY = re.compile(r"(?:(?P<queue>.+)=)?(?P<slots>[0-9]{1,9})")
-
 logger = logging.getLogger("jobq")
-
-
-def _address(text: str) -> Address:
-    try:
-        return parse_address(text)
-    except ConfigurationError as error:
-        raise typer.BadParameter(f"{error}.") from None
-
-
-# What `jobq systemd` takes too.
-AppQueue = Annotated[
-    str,
-    typer.Argument(
-        metavar="APP:QUEUE",
-        help="Where your queue is: module:attribute, or module:function() for a function that makes it.",
-        show_default=False,
-    ),
-]
-Concurrency = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="QUEUE=N",
-        help=f"How many jobs of a queue run at once; N alone: of every other queue ({DEFAULT_SLOTS}). Repeatable.",
-    ),
-]
-Grace = Annotated[
-    timedelta | None,
-    typer.Option(parser=duration_or_seconds, metavar="S", help="How long running jobs may go on after a stop (25s)."),
-]
-CancelGrace = Annotated[
-    timedelta | None,
-    typer.Option(parser=duration_or_seconds, metavar="S", help="How long their clean-up may take after that (5s)."),
-]
-StartLimit = Annotated[
-    timedelta | None,
-    typer.Option(parser=duration_or_seconds, metavar="S", help="How long to wait for the database at the start (60s)."),
-]
-WorkerLease = Annotated[
-    timedelta | None,
-    typer.Option(
-        parser=duration_or_seconds,
-        metavar="S",
-        help="How long a silent worker keeps its jobs (20s): longer than a failover, or that cancels what runs.",
-    ),
-]
-Http = Annotated[
-    Address | None,
-    typer.Option(
-        parser=_address,
-        metavar="HOST:PORT",
-        help="Answer /healthz and /readyz there; port 0 takes a free one. Without it, nowhere.",
-    ),
-]
-AppDir = Annotated[
-    Path,
-    typer.Option(exists=True, file_okay=False, resolve_path=True, help="Where your modules are: first on sys.path."),
-]
 
 
 def run(
@@ -112,16 +63,18 @@ def run(
     dsn: Dsn = None,
     embedded: Embedded = False,
     app_dir: AppDir = Path(),
-    log_level: Annotated[LogLevel, typer.Option(help="What to log: this and worse.")] = LogLevel.INFO,
+    log_level: Log = LogLevel.INFO,
 ) -> None:
     """Run a worker for your queue, until SIGTERM or Ctrl-C.
 
     A stop drains: nothing more is claimed, running jobs get the grace, then they are cancelled and handed back. A
     second signal skips the grace. Exit codes: 0 drained, 1 crashed, 3 jobs were handed back, 75 no database, 78 wrong
     configuration.
+
+    A duration is 25s, 10m or 1h30m; a number alone counts seconds. What is not stated here may stand in the environment
+    (JOBQ_APP, JOBQ_GRACE, ...) or in the settings file: `jobq config` shows what holds.
     """
-    check_one_database(dsn, embedded)
-    slots, default_slots = read_concurrency(concurrency or [])
+    slots, default_slots = read_concurrency(concurrency)
     times = times_of(grace=grace, cancel_grace=cancel_grace, start_limit=start_limit, worker_lease=worker_lease)
     show_log(log_level)
     # The console script does not put the working directory there; it stays, for what handlers import when they run.
@@ -134,15 +87,17 @@ def run(
         probes = None if http is None else stack.enter_context(listen(http))
         if probes is not None:
             logger.info("probes: http://%s/healthz and /readyz", Address(*probes.getsockname()[:2]))
-        if embedded:
-            dsn = stack.enter_context(embedded_server())
+        server_dsn = stack.enter_context(embedded_server()) if embedded else None
 
         async def make_worker() -> Worker:
             from jobq.worker.supervisor import Worker
 
             queue = await as_queue(wanted, found)
-            if dsn is not None:
-                queue.use_dsn(dsn)
+            if server_dsn is not None:
+                queue.use_dsn(server_dsn)
+            # What is typed goes before the code; what is configured stands in where the code leaves it open.
+            elif dsn is not None and (dsn.is_typed or not queue.states_dsn):
+                queue.use_dsn(dsn.text)
             settings = _settings(queue, slots, default_slots, times)
             if embedded:
                 await migrate_embedded(queue.dsn, queue.schema)
@@ -185,51 +140,16 @@ async def _work(make_worker: Callable[[], Awaitable[Worker]], *, until_empty: bo
     return code
 
 
-def read_concurrency(texts: list[str]) -> tuple[dict[str, int], int | None]:
-    """Return the slots of single queues, and those of all others if stated."""
-    slots: dict[str, int] = {}
-    default_slots: int | None = None
-    for text in texts:
-        match = _CONCURRENCY.fullmatch(text)
-        if match is None:
-            raise typer.BadParameter(f"{text!r} is neither QUEUE=N nor N.", param_hint="--concurrency")
-        if match["queue"] is None:
-            default_slots = int(match["slots"])
-        else:
-            slots[match["queue"]] = int(match["slots"])
-    return slots, default_slots
-
-
-def times_of(
-    *,
-    grace: timedelta | None,
-    cancel_grace: timedelta | None,
-    start_limit: timedelta | None,
-    worker_lease: timedelta | None,
-) -> dict[str, float]:
-    """Return the times of `WorkerSettings` that the command line states, or that follow from those."""
-    stated = {"grace_s": grace, "cancel_grace_s": cancel_grace, "start_limit_s": start_limit}
-    times = {name: span.total_seconds() for name, span in stated.items() if span is not None}
-    if worker_lease is not None:
-        lease_s = worker_lease.total_seconds()
-        defaults = WorkerSettings()
-        times["worker_lease_s"] = lease_s
-        # Four beats a lease, as by default; one that gets no answer ends soon enough for another, on a new connection.
-        times["beat_s"] = lease_s / 4
-        times["beat_deadline_s"] = min(defaults.beat_deadline_s, lease_s / 4)
-        # Whoever raises the lease above a failover means the jobs, whose own lease must not lapse before.
-        times["job_lease_s"] = max(defaults.job_lease_s, 3 * lease_s)
-    return times
-
-
 def _settings(
     queue: Queue, slots: dict[str, int], default_slots: int | None, times: dict[str, float]
 ) -> WorkerSettings:
     """Put together what the command line states, then what the queue states; the rest are the defaults."""
-    served = sorted({handler.queue for handler in queue.handlers.values()})
     for name in slots:
-        if served and name not in served:
-            raise ConfigurationError(f"--concurrency {name}=...: the queues with handlers are {', '.join(served)}")
+        if queue.handlers and name not in queue.served:
+            raise ConfigurationError(
+                f"concurrency {name}=...: the worker serves {', '.join(queue.served)}, and no such queue; correct it"
+                " where `jobq config` says that it comes from, or name the queue in Queue(queues=...)"
+            )
     return WorkerSettings(
         slots={**queue.slots, **slots},
         default_slots=DEFAULT_SLOTS if default_slots is None else default_slots,

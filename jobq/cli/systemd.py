@@ -9,14 +9,17 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from jobq.cli.durations import in_seconds
 from jobq.cli.ending import END_LIMIT_S
 from jobq.cli.output import say
-from jobq.cli.run import (
+from jobq.cli.target import Target, read_target
+from jobq.cli.worker_options import (
     AppDir,
     AppQueue,
     CancelGrace,
@@ -28,7 +31,6 @@ from jobq.cli.run import (
     read_concurrency,
     times_of,
 )
-from jobq.cli.target import Target, read_target
 from jobq.settings import DEFAULT_SLOTS, WorkerSettings
 from jobq.worker.side_thread import LEAVE_S
 
@@ -73,10 +75,11 @@ def systemd(
     """Print a hardened systemd unit that runs this worker.
 
     Takes the options of `jobq run`; the unit's own limits follow from them, so print it anew rather than edit a grace.
-    The DSN is not in it: it comes from an environment file, which the unit names.
+    What the environment or the settings file states is written into it. The DSN is not in it: it comes from an
+    environment file, which the unit names. A duration is 25s, 10m or 1h30m; a number alone counts seconds.
     """
     wanted = read_target(target)
-    slots, default_slots = read_concurrency(concurrency or [])
+    slots, default_slots = read_concurrency(concurrency)
     times = times_of(grace=grace, cancel_grace=cancel_grace, start_limit=start_limit, worker_lease=worker_lease)
     settings = WorkerSettings(slots=slots, default_slots=default_slots or DEFAULT_SLOTS, **times)
     spans = {
@@ -88,7 +91,7 @@ def systemd(
     options = [word for one in concurrency or [] for word in ("--concurrency", one)]
     for name, span in spans.items():
         if span is not None:
-            options += [name, _seconds(span.total_seconds())]
+            options += [name, in_seconds(span)]
     if http is not None:
         options += ["--http", str(http)]
     program = _program()
@@ -130,8 +133,8 @@ def unit(
         environment_file=ENVIRONMENT_FILE,
         directory=str(directory).replace("%", "%%"),
         command=" ".join(_word(word) for word in [*program, "run", *arguments]),
-        stop_s=_seconds(stop_limit_s(settings)),
-        grace_s=_seconds(settings.grace_s),
+        stop_s=in_seconds(timedelta(seconds=stop_limit_s(settings))),
+        grace_s=in_seconds(timedelta(seconds=settings.grace_s)),
         watchdog_s=WATCHDOG_S,
         restart_s=RESTART_S,
         user="DynamicUser=yes" if user is None else f"User={user}",
@@ -177,10 +180,6 @@ def obstacles(places: list[Path], user: str | None) -> Iterator[str]:
 
 def _any_in(places: list[Path], roots: tuple[str, ...]) -> bool:
     return any(place.is_relative_to(root) for place in places for root in roots)
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
 
 
 def _word(text: str) -> str:

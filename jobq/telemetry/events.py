@@ -13,7 +13,7 @@ import msgspec
 
 
 class WorkerStarted(msgspec.Struct, frozen=True):
-    """The worker has checked the database and begins to claim. *slots* is by queue."""
+    """The worker has checked the database and begins to claim. *slots*, by queue, are those of each executor."""
 
     worker_id: UUID
     slots: dict[str, int]

@@ -177,12 +177,9 @@ class Parts:
         return sum(executor.finished for executor in self.executors)
 
     @property
-    def slots(self) -> dict[str, int]:
-        """The slots by queue, those of all its executors together."""
-        slots: dict[str, int] = {}
-        for executor, claimer in zip(self.executors, self.claimers, strict=True):
-            slots[claimer.queue] = slots.get(claimer.queue, 0) + executor.slots
-        return slots
+    def slots(self) -> int:
+        """How many attempts may run at once, in all executors together."""
+        return sum(executor.slots for executor in self.executors)
 
     def failing(self) -> list[str]:
         """Return what keeps this worker from working. May be asked from the side thread."""

@@ -309,7 +309,8 @@ class Worker:
 
     async def _say_hello(self, parts: Parts) -> None:
         await parts.heartbeat.wait_registered()
-        self._emit(WorkerStarted(self.worker_id, parts.slots, sorted(self._queue.handlers)))
+        slots = {name: self._settings.slots_of(name) for name in self._queue.served}
+        self._emit(WorkerStarted(self.worker_id, slots, sorted(self._queue.handlers)))
         unstated = [kind for kind, handler in self._queue.handlers.items() if handler.on_duplicate is None]
         if unstated:
             self._emit(DuplicatesUnstated(sorted(unstated)))
@@ -331,4 +332,4 @@ def _status(parts: Parts) -> str:
     """Return one line for `systemctl status`."""
     if failing := parts.failing():
         return f"not working: {', '.join(failing)}; {parts.running} jobs running"
-    return f"working; {parts.running} of {sum(parts.slots.values())} slots busy"
+    return f"working; {parts.running} of {parts.slots} slots busy"

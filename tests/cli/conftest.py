@@ -146,7 +146,7 @@ async def start(dsn: str, schema: str, tmp_path: Path) -> AsyncIterator[Start]:
         **variables: str | None,
     ) -> Command:
         environment = {
-            **{name: value for name, value in os.environ.items() if name != "DATABASE_URL"},
+            **{name: value for name, value in os.environ.items() if not name.startswith(("JOBQ_", "DATABASE_URL"))},
             "PYTHONPATH": str(REPOSITORY),
             "PYTHONUNBUFFERED": "1",
             "JOBQ_DSN": dsn,

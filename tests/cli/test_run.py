@@ -181,7 +181,7 @@ async def test_a_queue_that_no_handler_has_is_refused(conn: Conn, run: Run) -> N
     ended = await run("run", "app:queue", "--app-dir", APP_DIR, "--concurrency", "mial=20")
 
     assert ended.code == 78
-    assert "--concurrency mial=...: the queues with handlers are default, mail, threads" in ended.err
+    assert "concurrency mial=...: the worker serves default, mail, threads, and no such queue; correct it" in ended.err
 
 
 async def test_a_database_that_stays_away_ends_the_start_with_75(run: Run, unused_port: int) -> None:

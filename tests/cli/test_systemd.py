@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from jobq import Queue
 from jobq.cli.main import app
-from jobq.cli.run import times_of
 from jobq.cli.systemd import obstacles, stop_limit_s, unit
 from jobq.cli.target import read_target
+from jobq.cli.worker_options import times_of
 from jobq.core.states import State
 from jobq.settings import WorkerSettings
 from tests.cli.conftest import APP_DIR, Run, Start, Work
@@ -292,7 +292,7 @@ async def test_a_lease_of_nothing_is_a_wrong_configuration(conn: Conn, run: Run,
     ended = await run("run", "app:queue", "--app-dir", APP_DIR, "--worker-lease", lease)
 
     assert ended.code == 78
-    assert "worker_lease_s is 0.0: it must be more than 0 seconds" in ended.err
+    assert "--worker-lease: a lease of 0 s lapses before it is there" in ended.err
 
 
 async def test_the_probes_say_where_they_listen(conn: Conn, work: Work) -> None:
