@@ -23,6 +23,11 @@ STATEMENTS = sorted((PACKAGE / "db" / "sql").glob("*.sql"))
 MAX_LINES = 400
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc", "types"}
 NAME_THE_CONNECTION_TYPE = {PACKAGE / "queue.py", PACKAGE / "handle.py"}
+HAVE_SQL = {PACKAGE / "db", PACKAGE / "demo"}
+"""The second is an application of jobq, with a database of its own."""
+# Each takes the cancellation of a task that it owns, in the last frame of that task: nobody's above it is lost.
+MAY_KEEP_A_CANCELLATION = {"jobq/worker/executor.py: _run"}
+CANCELLATIONS = {"CancelledError", "BaseException", "get_cancelled_exc_class"}
 # The clock and chance, where an import cannot be forbidden because the module has an innocent use.
 CLOCK_AND_CHANCE = {"now", "utcnow", "today", "uuid1", "uuid4"}
 LOOKS_LIKE_SQL = re.compile(
@@ -99,7 +104,7 @@ def test_sql_stands_in_db_only() -> None:
     found = [
         f"{name(path)}:{line}: {text!r}"
         for path, tree in under(PACKAGE).items()
-        if PACKAGE / "db" not in path.parents
+        if not HAVE_SQL & set(path.parents)
         for line, text in strings(tree)
         if LOOKS_LIKE_SQL.search(text)
     ]
@@ -139,7 +144,7 @@ def test_the_driver_is_named_where_the_users_connection_is() -> None:
     """asyncpg is spoken in db; queue and handle name its connection type, and nobody else knows it."""
     knows = {path for path, tree in under(PACKAGE).items() if "asyncpg" in imported(tree)}
 
-    assert [name(path) for path in knows - NAME_THE_CONNECTION_TYPE if PACKAGE / "db" not in path.parents] == []
+    assert [name(path) for path in knows - NAME_THE_CONNECTION_TYPE if not HAVE_SQL & set(path.parents)] == []
 
 
 def test_the_core_is_given_time_and_chance() -> None:
@@ -152,3 +157,75 @@ def test_the_core_is_given_time_and_chance() -> None:
     ]
 
     assert calls == []
+
+
+def keeps_a_cancellation(function: ast.AsyncFunctionDef) -> bool:
+    """Say whether *function* itself catches a cancellation and neither passes it on nor counts whose it was."""
+    for node in own_nodes(function):
+        match node:
+            case ast.ExceptHandler(type=caught) if caught is None or names_in(caught) & CANCELLATIONS:
+                inside = {type(inner) for statement in node.body for inner in ast.walk(statement)}
+                asks = {name for statement in node.body for name in names_in(statement)} & {"uncancel", "cancelling"}
+                if ast.Raise not in inside and not asks:
+                    return True
+            case ast.Call(func=called) if "suppress" in names_in(called):
+                if any(names_in(argument) & CANCELLATIONS for argument in node.args):
+                    return True
+    return False
+
+
+def own_nodes(function: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    """Yield what stands in *function*, but not in the functions inside it, which run by themselves."""
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            todo += ast.iter_child_nodes(node)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Return the names and attributes that *node* speaks of."""
+    return {
+        inner.attr if isinstance(inner, ast.Attribute) else inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute | ast.Name)
+    }
+
+
+def test_a_cancellation_passes_through() -> None:
+    """F24: who awaits a task that was cancelled and swallows the error swallows its own cancellation, and lives on.
+
+    Only in coroutines: what is caught elsewhere, as around `asyncio.run` in a thread, was nobody's who awaits.
+    """
+    found = [
+        f"{name(path)}: {node.name}"
+        for path, tree in under(PACKAGE).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AsyncFunctionDef) and keeps_a_cancellation(node)
+    ]
+
+    assert [one for one in found if one not in MAY_KEEP_A_CANCELLATION] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("try: await task\nexcept asyncio.CancelledError: pass", True),
+        ("try: await task\nexcept (ValueError, CancelledError): log()", True),
+        ("try: await task\nexcept BaseException: pass", True),
+        ("try: await task\nexcept: return", True),
+        ("with contextlib.suppress(asyncio.CancelledError): await task", True),
+        ("try: await task\nexcept anyio.get_cancelled_exc_class(): pass", True),
+        ("try: await task\nexcept asyncio.CancelledError:\n if own.cancelling(): raise", False),
+        ("try: await task\nexcept asyncio.CancelledError: own.uncancel()", False),
+        ("try: await task\nexcept Exception: pass", False),
+        ("def run():\n try: work()\n except BaseException: pass", False),
+    ],
+)
+def test_a_cancellation_that_is_kept_is_told_from_one_that_passes(code: str, expected: bool) -> None:
+    """The rule above finds the ways in which one is swallowed, and no others."""
+    [function] = ast.parse("async def f():\n" + "\n".join(f"  {line}" for line in code.splitlines())).body
+
+    assert isinstance(function, ast.AsyncFunctionDef)
+    assert keeps_a_cancellation(function) is expected

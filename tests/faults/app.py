@@ -13,9 +13,10 @@ import logging
 import os
 import signal
 import time
+from datetime import timedelta
 from functools import partial
 
-from jobq import Backoff, Job, Queue
+from jobq import Backoff, Job, Queue, Snooze
 from jobq.cli import run as command
 from jobq.settings import WorkerSettings
 from jobq.worker import faults
@@ -129,6 +130,22 @@ async def stubborn(job: Job) -> None:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
             note("cancelled", job)
+
+
+@queue.task(kind="hang", timeout=1.0, max_attempts=1, on_duplicate="the ledger shows it")
+async def hang(job: Job) -> None:
+    """Ignore every cancellation, with a time-out of a second."""
+    await stubborn(job)
+
+
+@queue.task(kind="postpone", on_duplicate="the ledger shows it")
+async def postpone(job: Job, seconds: float) -> Snooze | None:
+    """Enqueue a job that is due in *seconds*, and come back after as many."""
+    note("start", job)
+    if job.fence > 1:
+        return None
+    await queue.enqueue(nap.bind(0.0), run_at=timedelta(seconds=seconds))
+    return Snooze(seconds)
 
 
 @queue.task(kind="poison", backoff=SOON, on_duplicate="it kills its worker again")

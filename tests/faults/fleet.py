@@ -131,8 +131,14 @@ class Fleet:
         """Let the workers to come pass all points."""
         self._points.clear()
 
-    async def launch(self, *options: str, dsn: str | None = None, **settings: float) -> WorkerProcess:
-        """Start a worker, and do not wait for it. *settings* are those of `WorkerSettings`."""
+    async def launch(
+        self, *options: str, dsn: str | None = None, clock_ahead_s: float = 0.0, **settings: float
+    ) -> WorkerProcess:
+        """Start a worker, and do not wait for it. *settings* are those of `WorkerSettings`.
+
+        With *clock_ahead_s* its wall clock is wrong by so many seconds, as far as `skewed.py` can make it so.
+        """
+        program = [str(APP_DIR / "skewed.py"), str(clock_ahead_s)] if clock_ahead_s else ["-m", "jobq.cli.main"]
         environment = {
             **{name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "NOTIFY_SOCKET")},
             "PYTHONPATH": str(REPOSITORY),
@@ -146,7 +152,7 @@ class Fleet:
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-P", "-m", "jobq.cli.main", "run", "app:queue", "--app-dir", str(APP_DIR), *options),
+            *("-P", *program, "run", "app:queue", "--app-dir", str(APP_DIR), *options),
             cwd=self._directory,
             env=environment,
             stdin=asyncio.subprocess.DEVNULL,
@@ -156,9 +162,11 @@ class Fleet:
         self.all.append(WorkerProcess(process))
         return self.all[-1]
 
-    async def start(self, *options: str, dsn: str | None = None, **settings: float) -> WorkerProcess:
+    async def start(
+        self, *options: str, dsn: str | None = None, clock_ahead_s: float = 0.0, **settings: float
+    ) -> WorkerProcess:
         """Start a worker, and wait until it works."""
-        worker = await self.launch(*options, dsn=dsn, **settings)
+        worker = await self.launch(*options, dsn=dsn, clock_ahead_s=clock_ahead_s, **settings)
         await worker.says(" started: queues ")
         return worker
 

@@ -24,7 +24,17 @@ create table @schema@.job (
     errors jsonb,
     headers jsonb,
     idempotency_key text,
-    constraint job_priority_range check (priority between 0 and 9)
+    constraint job_priority_range check (priority between 0 and 9),
+    -- What a claim or a reaper stumbles over stops more than its own job: no row may overflow a counter, hold a time that
+    -- no datetime can, or errors that cannot be appended to.
+    constraint job_counts_range check (
+        attempt <= 1000000000 and crashes <= 1000000000 and fence <= 1000000000 and redrives <= 1000000000
+    ),
+    constraint job_times_range check (
+        run_at between '2000-01-01 00:00+00' and '9999-12-31 00:00+00'
+        and enqueued_at between '2000-01-01 00:00+00' and '9999-12-31 00:00+00'
+    ),
+    constraint job_errors_array check (jsonb_typeof(errors) = 'array')
 ) with (
     -- Room on each page for renewals and settles, so that an update that touches no index stays on it.
     fillfactor = 70,
@@ -107,7 +117,8 @@ create table @schema@.dead_letter (
     payload jsonb not null,
     errors jsonb not null,
     headers jsonb,
-    idempotency_key text
+    idempotency_key text,
+    constraint dead_letter_errors_array check (jsonb_typeof(errors) = 'array')
 );
 
 create index dead_letter_died on @schema@.dead_letter (died_at, id);

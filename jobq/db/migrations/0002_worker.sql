@@ -20,7 +20,8 @@ create table @schema@.worker (
 -- name the killer: whoever merely ran beside it is innocent.
 alter table @schema@.job
     add column alone_fence int,
-    add column lone_crashes int not null default 0;
+    add column lone_crashes int not null default 0,
+    add constraint job_lone_crashes_range check (lone_crashes <= 1000000000);
 
 -- What became of attempts, by kind and worker, appended every half minute: never a shared row that all workers wait for.
 -- Durations are a histogram: how many ended attempts fell into which bucket of `core/histogram.py`.
