@@ -9,12 +9,14 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from benchmarks import footprint, outage, recovery, throughput
+from benchmarks import footprint, latency, neighbour, outage, recovery, throughput
 from benchmarks.database import database
 from benchmarks.report import Report, summary
 
 BENCHMARKS = {
     "footprint": footprint.measure,
+    "latency": latency.measure,
+    "neighbour": neighbour.measure,
     "outage": outage.measure,
     "recovery": recovery.measure,
     "throughput": throughput.measure,

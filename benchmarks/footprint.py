@@ -15,7 +15,7 @@ import asyncpg
 from benchmarks.database import SCHEMA, fresh_schema
 from benchmarks.report import Report, make_report
 from benchmarks.sleepers import sleep
-from benchmarks.workers import cpu_s, rss_mb, running_worker, until
+from benchmarks.workers import COMMITS, cpu_s, rss_mb, running_worker, until
 from jobq import Queue
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ SETTLE_S = 15.0
 """After the start, until the worker's statistics and its sleep are what they stay."""
 IDLE_S = 60.0
 
-COMMITS = "select xact_commit::float8 from pg_stat_database where datname = current_database()"
 CONNECTIONS = "select count(*)::float8 from pg_stat_activity where application_name like 'jobq %'"
 
 

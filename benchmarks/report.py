@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 from statistics import median
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -24,10 +25,13 @@ class Figure(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What a benchmark found. *void* says why the figures do not count, or is empty."""
+    """What a benchmark found. *void* says why the figures do not count, or is empty.
+
+    *figures* are the medians, nested where the name of a figure has dots.
+    """
 
     benchmark: str
-    figures: dict[str, float]
+    figures: dict[str, object]
     spread: dict[str, Figure]
     parameters: dict[str, object]
     machine: dict[str, object]
@@ -41,8 +45,19 @@ def figure(runs: Sequence[float]) -> Figure:
     return Figure(_rounded(median(runs)), _rounded(min(runs)), _rounded(max(runs)), [_rounded(run) for run in runs])
 
 
+def _nested(flat: dict[str, float]) -> dict[str, object]:
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *path, last = name.split(".")
+        place = nested
+        for step in path:
+            place = place.setdefault(step, {})
+        place[last] = value
+    return nested
+
+
 def _rounded(value: float) -> float:
-    return round(value, 1 if abs(value) >= 100 else 2)
+    return round(value, 1 if abs(value) >= 100 else 2 if abs(value) >= 1 else 4)
 
 
 async def make_report(
@@ -57,7 +72,7 @@ async def make_report(
     server = await conn.fetchval("show server_version")
     return Report(
         benchmark=benchmark,
-        figures={name: one.median for name, one in spread.items()},
+        figures=_nested({name: one.median for name, one in spread.items()}),
         spread=spread,
         parameters=parameters,
         machine={
@@ -79,8 +94,7 @@ def summary(report: Report) -> str:
     """Return the report for a person."""
     lines = [f"{report.benchmark}, {len(next(iter(report.spread.values())).runs)} runs, median (lowest to highest)"]
     lines += [
-        f"  {name:<24} {one.median:>12,.2f}   ({one.lowest:,.2f} to {one.highest:,.2f})"
-        for name, one in report.spread.items()
+        f"  {name:<24} {one.median:>12,}   ({one.lowest:,} to {one.highest:,})" for name, one in report.spread.items()
     ]
     lines.append(f"  on {report.machine['cpus']} CPUs, PostgreSQL {report.versions['postgresql']}, {report.parameters}")
     if report.void:

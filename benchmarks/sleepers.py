@@ -14,3 +14,8 @@ queue = Queue(schema=SCHEMA)
 async def sleep(seconds: float) -> None:
     """Hold a slot."""
     await asyncio.sleep(seconds)
+
+
+@queue.task(kind="noop", on_duplicate="harmless: it does nothing")
+async def noop(order_id: int, note: str) -> None:
+    """Do nothing: what is measured is the queue."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from benchmarks.database import SCHEMA
@@ -17,18 +18,23 @@ if TYPE_CHECKING:
 
     Conn = Connection[Record]
 
+COMMITS = "select xact_commit::float8 from pg_stat_database where datname = current_database()"
+"""Each statement of the runtime is a transaction of its own; what autovacuum commits counts too."""
+
 REPOSITORY = Path(__file__).parents[1]
 LOOK_EVERY_S = 0.05
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager
-async def running_worker(conn: Conn, dsn: str, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a worker of `benchmarks.sleepers`. The block begins when it is registered; it is killed at the end."""
+async def running_worker(
+    conn: Conn, dsn: str, *options: str, app: str = "sleepers", environment: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a worker of a module of `benchmarks`. The block begins when it is registered; it is killed at the end."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "jobq.cli.main", "run", "benchmarks.sleepers:queue", "--log-level", "error", *options),
+        *(sys.executable, "-m", "jobq.cli.main", "run", f"benchmarks.{app}:queue", "--log-level", "error", *options),
         cwd=REPOSITORY,
-        env={**os.environ, "JOBQ_DSN": dsn},
+        env={**os.environ, "JOBQ_DSN": dsn, **environment},
     )
     try:
         await until(conn, "select exists (select from {}.worker where pid = $1)", process.pid)
@@ -37,6 +43,20 @@ async def running_worker(conn: Conn, dsn: str, *options: str) -> AsyncIterator[a
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+async def run_until_empty(dsn: str, processes: int, *options: str) -> None:
+    """Let worker processes of `benchmarks.sleepers` run what is ready. Raises `RuntimeError` if one ends badly."""
+    command = ("-m", "jobq.cli.main", "run", "benchmarks.sleepers:queue", "--log-level", "error", "--until-empty")
+    workers = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, *command, *options, cwd=REPOSITORY, env={**os.environ, "JOBQ_DSN": dsn}
+        )
+        for _ in range(processes)
+    ]
+    codes = [await worker.wait() for worker in workers]
+    if any(codes):
+        raise RuntimeError(f"workers ended with exit codes {codes}")
 
 
 async def until(conn: Conn, question: str, *values: object) -> None:

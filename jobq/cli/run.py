@@ -7,6 +7,7 @@ for: drain, and at the second one hurry.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -103,6 +104,7 @@ def run(
                 await migrate_embedded(queue.dsn, queue.schema)
             return Worker(queue, settings, http=probes)
 
+        _spare_the_collector()
         runner = asyncio.Runner(loop_factory=_loop_factory())
         code = FAILED
         try:
@@ -111,6 +113,16 @@ def run(
             with bounded_end(code):
                 runner.close()
     raise typer.Exit(code)
+
+
+def _spare_the_collector() -> None:
+    """Leave alone what was imported, and look less often: a job makes some twenty objects, hardly any in a cycle.
+
+    With Python's own threshold of 700 the collector takes a tenth of a busy worker's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 async def _work(make_worker: Callable[[], Awaitable[Worker]], *, until_empty: bool) -> int:

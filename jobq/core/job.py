@@ -1,4 +1,7 @@
-"""The records of a job: as enqueued, as claimed, as answered. Plain data; the rules live beside them."""
+"""The records of a job: as enqueued, as claimed, as answered. Plain data; the rules live beside them.
+
+They hold no containers, so no cycle can go through them: `gc=False` spares the collector a hundred thousand of them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ DEFAULT_PRIORITY = 5
 PRIORITIES = range(10)
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job that is not enqueued yet: what `handler.bind(...)` returns and `enqueue_many` takes.
 
     *payload* is the encoded JSON object, already checked; *home* the queue of the handler. `None` means "not
@@ -42,6 +45,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         max_attempts: int | None = None,
     ) -> NewJob:
         """Return this job with what is not stated yet filled in; what it states already stays."""
+        if (queue, run_at, priority, idempotency_key, max_attempts) == (None, None, None, None, None):
+            return self
         return NewJob(
             kind=self.kind,
             payload=self.payload,
@@ -54,7 +59,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class JobRow(msgspec.Struct, frozen=True):
+class JobRow(msgspec.Struct, frozen=True, gc=False):
     """One job as the statements take it: validated, encoded, every default filled in.
 
     *run_at* is ISO 8601 with an offset, *delay_s* counts from the database's now; both None means now. *immediate*
@@ -74,10 +79,10 @@ class JobRow(msgspec.Struct, frozen=True):
     @property
     def payload_bytes(self) -> int:
         """How long the payload is in UTF-8."""
-        return len(self.payload.encode())
+        return len(self.payload) if self.payload.isascii() else len(self.payload.encode())
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """What an enqueue answers: the job's id, and whether this call created it.
 
     `created` is false when the idempotency key was already taken: `id` is then the earlier job's.
@@ -87,7 +92,7 @@ class Enqueued(msgspec.Struct, frozen=True):
     created: bool
 
 
-class ClaimedJob(msgspec.Struct, frozen=True):
+class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     """One claimed row, in the order of the columns that `claim_jobs.sql` returns.
 
     *payload* and *headers* are JSON text; *fence* is the number that every write about this attempt
@@ -105,6 +110,5 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     max_attempts: int | None
     fence: int
     enqueued_at: datetime
-    claimed_at: datetime
     headers: str | None
     lone_crashes: int = 0

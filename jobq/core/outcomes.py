@@ -7,7 +7,7 @@ attempt ended, the settler writes the outcome.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import assert_never
+from typing import assert_never, final
 
 import msgspec
 
@@ -95,6 +95,7 @@ class Dead(msgspec.Struct, frozen=True):
     started: bool = True
 
 
+@final
 class Released(msgspec.Struct, frozen=True):
     """The attempt is given back and the job waits *delay_s* seconds: a drain (0) or a `Snooze`."""
 
@@ -103,6 +104,8 @@ class Released(msgspec.Struct, frozen=True):
 
 
 Outcome = Done | Retry | Dead | Released
+
+DONE = Done()
 
 PERMANENT = "permanent failure"
 USED_UP = "attempts used up"
@@ -125,10 +128,12 @@ def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) ->
     *draw* is a uniform random number in [0, 1) for the jitter.
     """
     match ended:
+        case Returned(None):  # nearly always; a class pattern that does not match is dear
+            return DONE
         case Returned(Snooze(delay)):
             return _snooze(delay, policy, draw)
         case Returned():
-            return Done()
+            return DONE
         case Interrupted():
             return Released()
         case Unfit(error):

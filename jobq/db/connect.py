@@ -129,7 +129,7 @@ class Link:
         self._dsn = dsn
         self._role = role
         self._deadline_s = deadline_s
-        self._turn = anyio.Lock()
+        self._turn = anyio.Lock(fast_acquire=True)
         self._connection: Connection[Record] | None = None
         self.patience_s = 2 * (deadline_s + CONNECT_TIMEOUT_S)
         """How long a user may have to wait: for its turn, and then for its own answer, with a connection to be made."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -187,12 +188,16 @@ class Store:
         return await self._settle("settle_dead", conn, worker_id, owned, started, reasons, errors)
 
     async def _settle(
-        self, name: str, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], *parameters: object
+        self,
+        name: str,
+        conn: AnyConnection,
+        worker_id: WorkerId,
+        owned: Sequence[Owned],
+        *by_position: Sequence[object],
     ) -> set[JobId]:
-        ids = [proof.id for proof in owned]
-        fences = [proof.fence for proof in owned]
+        ids, fences, *rest = _ascending(owned, *by_position)
         with driver_errors():
-            rows = await conn.fetch(self._sql[name], ids, fences, worker_id, *parameters)
+            rows = await conn.fetch(self._sql[name], ids, fences, worker_id, *rest)
         return {row[0] for row in rows}
 
     async def fall_asleep(self, conn: AnyConnection, sleeper: Sleeper, for_s: float) -> None:
@@ -230,7 +235,10 @@ class Store:
         self, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], lease_s: float
     ) -> set[JobId]:
         """Renew the leases of jobs in hand. Returns those that are still owned; the others are lost leases."""
-        return await self._settle("renew_jobs", conn, worker_id, owned, lease_s)
+        ids, fences = _ascending(owned)
+        with driver_errors():
+            rows = await conn.fetch(self._sql["renew_jobs"], ids, fences, worker_id, lease_s)
+        return {row[0] for row in rows}
 
     async def isolate_job(self, conn: AnyConnection, worker_id: WorkerId, owned: Owned) -> bool:
         """Record that this attempt runs alone in its worker. Returns whether it still owns the job."""
@@ -269,8 +277,7 @@ class Store:
 
     async def reap_orphans(self, conn: AnyConnection, orphans: Sequence[Owned], *, pause_s: float) -> list[Reaped]:
         """Take back running jobs whose own lease is still lapsed."""
-        ids = [orphan.id for orphan in orphans]
-        fences = [orphan.fence for orphan in orphans]
+        ids, fences = _ascending(orphans)
         with driver_errors():
             rows = await conn.fetch(self._sql["reap_orphans"], ids, fences, pause_s)
         return [Reaped(*row) for row in rows]
@@ -320,3 +327,14 @@ class Store:
         """Forget claim loops that have been gone for an hour."""
         with driver_errors():
             await conn.execute(self._sql["purge_sleepers"])
+
+
+def _ascending(owned: Sequence[Owned], *by_position: Sequence[object]) -> list[list[Any]]:
+    """Return ids, fences and what goes with them, by ascending ids: the statements find a position by binary search.
+
+    Of two attempts of one job the later comes last, and is the one that is found.
+    """
+    rows = sorted(
+        zip((one.id for one in owned), (one.fence for one in owned), *by_position, strict=True), key=itemgetter(0, 1)
+    )
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(2 + len(by_position))]

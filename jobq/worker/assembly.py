@@ -186,8 +186,10 @@ class Parts:
         return self.vitals.failing() if self.heartbeat.is_registered else ["registration"]
 
     def end_intake(self) -> None:
-        """Hand back what waits to run alone. The loops of the intake have ended, and are not stuck."""
+        """Hand back what waits for a slot or to run alone. The loops of the intake have ended, and are not stuck."""
         self.quarantine.hand_back_all()
+        for executor in self.executors:
+            executor.hand_back_waiting()
         for pulse in (*(claimer.pulse for claimer in self.claimers), self.quarantine.pulse):
             pulse.rest()
 
@@ -223,6 +225,7 @@ class Parts:
         if first:
             self._emit(LeaseLapsed(self.running))
         for executor in self.executors:
+            executor.hand_back_waiting()
             executor.interrupt_all()
 
     # -- the end -------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 
 import anyio
-import anyio.lowlevel
 
 from jobq.core.job import WorkerId
 from jobq.db.connect import Link
@@ -23,7 +22,7 @@ from jobq.telemetry.events import Emit
 from jobq.worker.executor import Executor
 from jobq.worker.faults import Point, reach
 from jobq.worker.heartbeat import Heartbeat
-from jobq.worker.pace import Pace, Rest
+from jobq.worker.pace import Ahead, Pace, Rest
 from jobq.worker.pulse import Pulse
 from jobq.worker.quarantine import Quarantine
 from jobq.worker.settler import Settler
@@ -69,6 +68,7 @@ class Claimer:
         self._sleeper = Sleeper(queue, worker_id, executor.name)
         self.pulse = Pulse(f"claims of {queue}", bound_s=3 * settings.poll_s + link.patience_s, emit=emit)
         self._pace = Pace()
+        self._ahead = Ahead(MAX_CLAIM)
         self._wake = asyncio.Event()
         self._asleep_since: float | None = None
         self._sleep_for_s = max(SLEEP_FOR_S, 3 * settings.poll_s)
@@ -92,7 +92,7 @@ class Claimer:
         """Claim until cancelled."""
         while True:
             self.pulse.rest()
-            await self._executor.wait_free()
+            await self._executor.wait_room()
             await self._settler.wait_room()
             await self._heartbeat.wait_fresh()
             await self._quarantine.wait_open()
@@ -111,11 +111,14 @@ class Claimer:
     async def _look(self) -> None:
         self._wake.clear()
         await reach(Point.CLAIM)
-        limit = min(self._executor.free, MAX_CLAIM)
+        limit = min(self._executor.room, MAX_CLAIM)
+        asked_at = time.monotonic()
         found = await self._claim(limit)
-        match self._pace.after(found, limit, now=time.monotonic()):
+        now = time.monotonic()
+        self._executor.ahead = self._ahead.after(finished=self._executor.finished, took_s=now - asked_at, now=now)
+        match self._pace.after(found, limit, now=now):
             case Rest.LOOK_AGAIN:
-                await anyio.lowlevel.checkpoint()
+                pass  # at once: the next claim is under way while what this one brought begins to run
             case Rest.POLL:
                 await self._stay_awake()
                 await anyio.sleep(self._settings.busy_poll_s)

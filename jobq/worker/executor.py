@@ -16,7 +16,6 @@ from contextvars import Context, copy_context
 from typing import cast
 
 import anyio
-import msgspec
 
 from jobq.core.failure import describe
 from jobq.core.job import ClaimedJob, JobId
@@ -37,45 +36,19 @@ from jobq.errors import PayloadError
 from jobq.handle import Job, Scope
 from jobq.registration import Handler, Middleware
 from jobq.telemetry.events import AttemptOverran, Emit, FailedAfterCompletion, LeaseLost
+from jobq.worker.attempt import Attempt, Lost
 from jobq.worker.in_hand import InHand
 from jobq.worker.settler import Settlement, Settler
 
-
-class Lost(msgspec.Struct, frozen=True):
-    """The attempt no longer owns its job: nothing is written about it, and it holds its slot until it ends."""
-
-
-class Attempt:
-    """One running attempt. *interruption* is set when it is cancelled and says what it then counts as."""
-
-    __slots__ = (
-        "cancelled_at",
-        "claimed",
-        "deadline",
-        "entered",
-        "handler",
-        "interruption",
-        "job",
-        "overran",
-        "started",
-        "task",
-    )
-
-    def __init__(self, claimed: ClaimedJob, handler: Handler[..., object], job: Job) -> None:
-        self.claimed = claimed
-        self.handler = handler
-        self.job = job
-        self.started = time.monotonic()
-        self.deadline = self.started + handler.timeout_s
-        self.task: asyncio.Task[None] | None = None
-        self.interruption: TimedOut | Interrupted | Lost | None = None
-        self.cancelled_at = 0.0
-        self.entered = False
-        self.overran = False
+MAX_WAIT_S = 0.5
+"""What was claimed ahead and finds no slot for so long is handed back: the jobs in front turned out to be slow."""
 
 
 class Executor:
-    """The slots of one queue for handlers of one class: `async` on the event loop, `thread` for `def` handlers."""
+    """The slots of one queue for handlers of one class: `async` on the event loop, `thread` for `def` handlers.
+
+    What its claim loop has taken *ahead* waits here for a slot, while all slots are taken.
+    """
 
     def __init__(
         self,
@@ -98,6 +71,7 @@ class Executor:
         self.started = 0
         self.finished = 0
         self.handed_back = 0
+        self.ahead = 0
         self._handlers = handlers
         self._middleware = tuple(middleware)
         self._scope = scope
@@ -108,6 +82,9 @@ class Executor:
         self._on_blocked_thread = on_blocked_thread
         self._on_suspect = on_suspect
         self._running: set[Attempt] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[JobId, ClaimedJob] = {}
+        self._waited_since = 0.0
         self._by_id: dict[JobId, Attempt] = {}
         self._given_up: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
@@ -117,9 +94,9 @@ class Executor:
     # -- slots ---------------------------------------------------------------------------------------
 
     @property
-    def free(self) -> int:
-        """How many more attempts may start now."""
-        return self.slots - len(self._running)
+    def room(self) -> int:
+        """How many more jobs may be claimed: for the free slots, and *ahead* to wait for those that will be."""
+        return self.slots + self.ahead - len(self._running) - len(self._waiting)
 
     @property
     def running(self) -> int:
@@ -131,9 +108,9 @@ class Executor:
         """Whether a handler runs here, also one that was given up and holds no slot any more."""
         return bool(self._running) or any(not task.done() for task in self._given_up)
 
-    async def wait_free(self) -> None:
-        """Wait until at least one slot is free."""
-        while self.free < 1:
+    async def wait_room(self) -> None:
+        """Wait until a claim is worth its while: for a free slot, or for half of what may be claimed ahead."""
+        while self.room < max(1, self.ahead // 2):
             self._changed.clear()
             await self._changed.wait()
 
@@ -146,14 +123,20 @@ class Executor:
     # -- starting ------------------------------------------------------------------------------------
 
     def start(self, claimed: Sequence[ClaimedJob]) -> None:
-        """Start an attempt for each claimed job."""
+        """Start an attempt for each claimed job, or let it wait for a slot; none waits while a slot is free."""
         self.started += len(claimed)
         for one in claimed:
+            if earlier := self._waiting.pop(one.id, None):
+                self._emit(LeaseLost(earlier.id, earlier.kind, earlier.attempt))  # as in `start_one`
             policy = self._handlers[one.kind].policy
             if must_run_alone(one, policy) and before_start(one, policy) is None:
                 self._on_suspect(self, one)
-            else:
+            elif len(self._running) < self.slots:
                 self.start_one(one)
+            else:
+                if not self._waiting:
+                    self._waited_since = time.monotonic()
+                self._waiting[one.id] = one
 
     def start_one(self, claimed: ClaimedJob) -> None:
         """Start an attempt, whatever is known about its job."""
@@ -163,13 +146,26 @@ class Executor:
         attempt = self._by_id[claimed.id] = Attempt(claimed, self._handlers[claimed.kind], Job(claimed, self._scope))
         self._running.add(attempt)
         self._some.set()
-        attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=self._context.copy())
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        attempt.task = self._loop.create_task(self._run(attempt), context=self._context.copy())
 
     def hand_back(self, claimed: Sequence[ClaimedJob], *, delay_s: float = 0.0) -> None:
         """Release claimed jobs that were not started."""
         self.handed_back += len(claimed)
         for one in claimed:
             self._settler.put(Settlement(one, Released(delay_s), 0))
+
+    def hand_back_waiting(self) -> None:
+        """Release what waits for a slot: somebody else may have one."""
+        waiting, self._waiting = list(self._waiting.values()), {}
+        self.hand_back(waiting)
+        self._changed.set()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._running) < self.slots:
+            self._waited_since = time.monotonic()
+            self.start_one(self._waiting.pop(next(iter(self._waiting))))
 
     async def _run(self, attempt: Attempt) -> None:
         attempt.entered = True
@@ -193,6 +189,8 @@ class Executor:
 
     def _call(self, attempt: Attempt, parameters: dict[str, object]) -> Awaitable[object]:
         handler, job = attempt.handler, attempt.job
+        if self._threads is None and not self._middleware:
+            return cast(Awaitable[object], handler.call(job, parameters))  # the usual case, without its closures
 
         def innermost() -> Awaitable[object]:
             if self._threads is None:
@@ -235,10 +233,11 @@ class Executor:
         if attempt not in self._running:
             return  # It overran its cancellation and was settled without it.
         self._running.remove(attempt)
+        self._start_waiting()
         self._changed.set()
         if self._by_id.get(claimed.id) is attempt:
             del self._by_id[claimed.id]
-        if isinstance(attempt.interruption, Lost):
+        if type(attempt.interruption) is Lost:
             return
         if attempt.interruption is not None and not (isinstance(ended, Returned) and isinstance(ended.answer, Snooze)):
             ended = attempt.interruption
@@ -250,7 +249,7 @@ class Executor:
                 self._emit(FailedAfterCompletion(claimed.id, claimed.kind, failure.type, failure.message))
         else:
             outcome = judge(claimed, ended, attempt.handler.policy, draw=random.random())
-            if isinstance(ended, Interrupted):
+            if type(ended) is Interrupted:
                 self.handed_back += 1
             else:
                 self.finished += 1
@@ -259,8 +258,9 @@ class Executor:
     # -- leases --------------------------------------------------------------------------------------
 
     def in_hand(self) -> list[InHand]:
-        """Return the attempts that run here. May be asked from another thread."""
-        return [
+        """Return the attempts that run here, and the jobs that wait for a slot. May be asked from another thread."""
+        waiting = [InHand(claimed) for claimed in list(self._waiting.values())]
+        return waiting + [
             InHand(
                 claimed=attempt.claimed,
                 policy=attempt.handler.policy,
@@ -273,6 +273,10 @@ class Executor:
 
     def lose(self, lost: Mapping[JobId, int]) -> None:
         """Cancel the attempts that no longer own their job (id and fence); nothing is written about them."""
+        for claimed in list(self._waiting.values()):
+            if lost.get(claimed.id) == claimed.fence:
+                del self._waiting[claimed.id]
+                self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
         for attempt in list(self._running):
             if lost.get(attempt.claimed.id) == attempt.claimed.fence:
                 self._lose(attempt)
@@ -296,6 +300,8 @@ class Executor:
                 await self._some.wait()
             await anyio.sleep(every_s)
             now = time.monotonic()
+            if self._waiting and now - self._waited_since > MAX_WAIT_S:
+                self.hand_back_waiting()
             for attempt in list(self._running):
                 if attempt.interruption is None or self._threads is not None:
                     if now >= attempt.deadline:

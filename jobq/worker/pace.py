@@ -26,6 +26,31 @@ class Rest(Enum):
     SLEEP = "wait for a notification, or the poll"
 
 
+class Ahead:
+    """How many jobs a claim loop takes beyond the free slots, so that no slot is idle during the next claim.
+
+    Twice what finishes during a claim: the loop claims again when half of that is used up, and the other half lasts
+    until the answer. Nothing for jobs that take much longer than a claim: what waits here could run elsewhere.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._finished = 0
+        self._finished_lately = 0.0
+        self._answered_at: float | None = None
+
+    def after(self, *, finished: int, took_s: float, now: float) -> int:
+        """Return how many, after a claim that *took_s*; *finished* is how many attempts have, in all.
+
+        *now* is monotonic.
+        """
+        elapsed_s = 0.0 if self._answered_at is None else max(0.0, now - self._answered_at)
+        self._answered_at = now
+        self._finished_lately = self._finished_lately * math.exp(-elapsed_s / _MEMORY_S) + finished - self._finished
+        self._finished = finished
+        return min(self._most, int(2 * self._finished_lately / _MEMORY_S * took_s))
+
+
 class Pace:
     """The rate at which a claim loop finds jobs, forgotten over a second, and what follows from it."""
 

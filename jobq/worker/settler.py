@@ -139,6 +139,8 @@ def tell(emit: Emit, one: Settlement, *, is_owner: bool) -> None:
     if not is_owner:
         emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
         return
+    if type(one.outcome) is Done:
+        return
     match one.outcome:
         case Retry(failure, delay_s, note):
             emit(JobRetried(claimed.id, claimed.kind, claimed.attempt, failure.type, failure.message, delay_s, note))

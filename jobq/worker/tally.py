@@ -35,9 +35,11 @@ class Tally:
 
     def add(self, claimed: ClaimedJob, outcome: Outcome, run_ms: int) -> None:
         """Count one settled outcome."""
-        if isinstance(outcome, Released):
+        if type(outcome) is Released:
             return
-        counts = self._counts.setdefault((claimed.queue, claimed.kind), _Counts())
+        counts = self._counts.get((claimed.queue, claimed.kind))
+        if counts is None:
+            counts = self._counts[claimed.queue, claimed.kind] = _Counts()
         match outcome:
             case Done():
                 counts.done += 1

@@ -62,7 +62,6 @@ def claimed(attempt: int = 1, max_attempts: int | None = None, crashes: int = 0,
         max_attempts,
         fence=9,
         enqueued_at=now,
-        claimed_at=now,
         headers=None,
         lone_crashes=lone_crashes,
     )

@@ -61,7 +61,7 @@ def test_only_a_claim_makes_a_job_run() -> None:
 
 OWNED_CHANGES = {change.statement for change in TRANSITIONS if change.source in OWNED}
 
-MANY = ("and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]", "and j.worker_id is not distinct from $3")
+MANY = ("and j.fence = ($2::int[])[width_bucket(j.id, $1::bigint[])]", "and j.worker_id is not distinct from $3")
 PROOFS = {
     **dict.fromkeys(("settle_done", "settle_retry", "settle_released", "settle_dead"), MANY),
     "renew_jobs": MANY,

@@ -123,7 +123,7 @@ async def test_a_claim_counts_the_attempt_and_raises_the_fence(rows: Rows) -> No
     job = await rows.job(attempt.id)
     assert (claimed.attempt, claimed.fence, claimed.crashes) == (2, 2, 0)
     assert (job["attempt"], job["fence"], job["worker_id"]) == (2, 2, worker_id)
-    assert earliest <= claimed.claimed_at <= await rows.value("select clock_timestamp()")
+    assert earliest <= job["claimed_at"] <= await rows.value("select clock_timestamp()")
     assert job["lease_until"] - job["claimed_at"] == pytest.approx(timedelta(seconds=60), abs=timedelta(seconds=1))
 
 

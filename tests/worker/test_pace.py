@@ -1,11 +1,11 @@
-"""How a claim loop rests: the rule alone, with times that are given to it."""
+"""How a claim loop rests, and how far ahead it claims: the rules alone, with times that are given to them."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobq.worker.pace import ASLEEP_BELOW_PER_S, BUSY_ABOVE_PER_S, Pace, Rest
+from jobq.worker.pace import ASLEEP_BELOW_PER_S, BUSY_ABOVE_PER_S, Ahead, Pace, Rest
 
 FEW = settings(max_examples=60)
 
@@ -76,3 +76,41 @@ def test_a_clock_that_stands_still_is_no_harm() -> None:
     assert pace.after(60, 100, now=5.0) is Rest.POLL
     assert pace.after(0, 100, now=5.0) is Rest.POLL
     assert pace.after(0, 100, now=4.0) is Rest.POLL
+
+
+# -- ahead -------------------------------------------------------------------------------------------
+
+
+def claims(ahead: Ahead, per_s: float, took_s: float, *, for_s: float = 5.0) -> int:
+    """Let claims follow each other while attempts finish at an even rate. Returns how many are claimed ahead then."""
+    for turn in range(round(for_s / took_s)):
+        found = ahead.after(finished=round(per_s * took_s * turn), took_s=took_s, now=7.0 + took_s * turn)
+    return found
+
+
+def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
+    """The first claim is for the free slots."""
+    assert Ahead(500).after(finished=0, took_s=0.01, now=7.0) == 0
+
+
+def test_twice_what_finishes_during_a_claim_is_claimed_ahead() -> None:
+    """10,000 a second finish, and a claim takes 10 ms."""
+    assert 190 <= claims(Ahead(500), 10_000, 0.01) <= 205  # what was, counts for about a second
+
+
+def test_slow_jobs_are_not_claimed_ahead() -> None:
+    """100 a second finish: in a claim of 4 ms, less than half a one does."""
+    assert claims(Ahead(500), 100, 0.004) == 0
+
+
+def test_what_is_claimed_ahead_is_bounded() -> None:
+    """However slow the database answers."""
+    assert claims(Ahead(500), 10_000, 1.0) == 500
+
+
+def test_a_flood_that_ends_is_forgotten() -> None:
+    """After seconds in which nothing finished."""
+    ahead = Ahead(500)
+    claims(ahead, 10_000, 0.01)
+
+    assert ahead.after(finished=49_900, took_s=0.01, now=20.0) == 0

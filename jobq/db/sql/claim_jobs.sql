@@ -40,4 +40,4 @@ set worker_id = $4,
 where j.id = any(array(select id from picked))
 returning
     j.id, j.queue, j.kind, j.priority, j.run_at, j.payload, j.attempt, j.crashes, j.max_attempts, j.fence,
-    j.enqueued_at, j.claimed_at, j.headers, j.lone_crashes
+    j.enqueued_at, j.headers, j.lone_crashes

@@ -3,14 +3,14 @@
 -- Take back jobs whose own lease has lapsed, sighted twice by the caller. As reap_worker otherwise; the lease is checked
 -- again under the lock, so that a renewal in between wins; a waiting job has none. Returns (id, kind, attempt).
 --
--- $1 ids      bigint[]  no duplicates
+-- $1 ids      bigint[]  ascending, no duplicates: `width_bucket` is then the position of an id
 -- $2 fences   int[]     by position
 -- $3 pause_s  float8    at most this long until the next attempt, jittered
 with held as materialized (
     select j.id
     from @schema@.job j
     where j.id = any($1::bigint[])
-        and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]
+        and j.fence = ($2::int[])[width_bucket(j.id, $1::bigint[])]
         and j.lease_until < clock_timestamp()
     for update skip locked
 )

@@ -3,7 +3,7 @@
 -- Move jobs that failed for good to the dead letters, whole, with the last error. Rows that do not match are lost
 -- leases and are not returned.
 --
--- $1 ids        bigint[]   no duplicates
+-- $1 ids        bigint[]   ascending, no duplicates: `width_bucket` is then the position of an id
 -- $2 fences     int[]      by position
 -- $3 worker_id  uuid
 -- $4 started    boolean[]  by position: false if the handler was never called, so that the attempt does not count
@@ -12,13 +12,13 @@
 with failed as (
     delete from @schema@.job as j
     where j.id = any($1::bigint[])
-        and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]
+        and j.fence = ($2::int[])[width_bucket(j.id, $1::bigint[])]
         and j.worker_id is not distinct from $3
     returning
         j.id, j.run_at, j.enqueued_at, j.claimed_at, j.first_failed_at, j.worker_id, j.crashes, j.fence, j.redrives,
         j.max_attempts, j.priority, j.queue, j.kind, j.payload, j.errors, j.headers, j.idempotency_key,
-        j.attempt - (not ($4::boolean[])[array_position($1::bigint[], j.id)])::int as attempt,
-        array_position($1::bigint[], j.id) as place,
+        j.attempt - (not ($4::boolean[])[width_bucket(j.id, $1::bigint[])])::int as attempt,
+        width_bucket(j.id, $1::bigint[]) as place,
         clock_timestamp() as died_at
 ), judged as (
     select f.*, ($5::text[])[f.place] as reason, (($6::text[])[f.place])::jsonb as error

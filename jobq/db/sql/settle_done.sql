@@ -5,14 +5,15 @@
 --
 -- The worker is compared in a way that no index serves: by `job_held` the plan would walk all that the worker ever held.
 --
--- $1 ids        bigint[]  used as `id = any($1)`, so that the plan stays an index scan; no duplicates
+-- $1 ids        bigint[]  ascending, no duplicates: `width_bucket` is then the position of an id, in a binary search;
+--                      used as `id = any($1)`, so that the plan stays an index scan
 -- $2 fences     int[]     by position
 -- $3 worker_id  uuid
 -- $4 run_ms     int[]     by position: how long the handler ran, in milliseconds
 with finished as (
     delete from @schema@.job as j
     where j.id = any($1::bigint[])
-        and j.fence = ($2::int[])[array_position($1::bigint[], j.id)]
+        and j.fence = ($2::int[])[width_bucket(j.id, $1::bigint[])]
         and j.worker_id is not distinct from $3
     returning j.id, j.enqueued_at, j.claimed_at, j.worker_id, j.attempt, j.crashes, j.priority, j.queue, j.kind, j.payload
 ), clock as materialized (
@@ -26,7 +27,7 @@ with finished as (
         outcome, payload
     )
     select
-        f.id, f.enqueued_at, f.claimed_at, clock.now, f.worker_id, ($4::int[])[array_position($1::bigint[], f.id)],
+        f.id, f.enqueued_at, f.claimed_at, clock.now, f.worker_id, ($4::int[])[width_bucket(f.id, $1::bigint[])],
         f.attempt, f.crashes, clock.slot, f.priority, f.queue, f.kind, 'done', f.payload
     from finished f
     cross join clock

@@ -1,0 +1,48 @@
+"""One attempt while it runs, as its executor keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import final
+
+import msgspec
+
+from jobq.core.job import ClaimedJob
+from jobq.core.outcomes import Interrupted, TimedOut
+from jobq.handle import Job
+from jobq.registration import Handler
+
+
+@final
+class Lost(msgspec.Struct, frozen=True):
+    """The attempt no longer owns its job: nothing is written about it, and it holds its slot until it ends."""
+
+
+class Attempt:
+    """One running attempt. *interruption* is set when it is cancelled and says what it then counts as."""
+
+    __slots__ = (
+        "cancelled_at",
+        "claimed",
+        "deadline",
+        "entered",
+        "handler",
+        "interruption",
+        "job",
+        "overran",
+        "started",
+        "task",
+    )
+
+    def __init__(self, claimed: ClaimedJob, handler: Handler[..., object], job: Job) -> None:
+        self.claimed = claimed
+        self.handler = handler
+        self.job = job
+        self.started = time.monotonic()
+        self.deadline = self.started + handler.timeout_s
+        self.task: asyncio.Task[None] | None = None
+        self.interruption: TimedOut | Interrupted | Lost | None = None
+        self.cancelled_at = 0.0
+        self.entered = False
+        self.overran = False
