@@ -54,6 +54,7 @@ class Transition(msgspec.Struct, frozen=True):
 
 TRANSITIONS = (
     Transition(State.ABSENT, Event.ENQUEUE, State.WAITING, "enqueue_job"),
+    Transition(State.ABSENT, Event.ENQUEUE, State.WAITING, "enqueue_keyed"),
     Transition(State.ABSENT, Event.ENQUEUE, State.WAITING, "insert_jobs"),
     Transition(State.WAITING, Event.CLAIM, State.RUNNING, "claim_jobs"),
     Transition(State.RUNNING, Event.FINISH, State.DONE, "settle_done"),

@@ -89,19 +89,13 @@ class Store:
 
     async def enqueue_job(self, conn: AnyConnection, job: JobRow, *, answers_for_s: float, notify: bool) -> Enqueued:
         """Add one job, or find the one that already answers for its idempotency key."""
+        due = job.kind, job.payload, job.queue, job.run_at, job.delay_s, job.priority
         with driver_errors():
+            if job.idempotency_key is None:
+                job_id = await conn.fetchval(self._sql["enqueue_job"], *due, job.max_attempts, notify)
+                return Enqueued(job_id, True)
             row = await conn.fetchrow(
-                self._sql["enqueue_job"],
-                job.kind,
-                job.payload,
-                job.queue,
-                job.run_at,
-                job.delay_s,
-                job.priority,
-                job.idempotency_key,
-                answers_for_s,
-                job.max_attempts,
-                notify,
+                self._sql["enqueue_keyed"], *due, job.idempotency_key, answers_for_s, job.max_attempts, notify
             )
         assert row is not None
         return Enqueued(row[0], row[1])

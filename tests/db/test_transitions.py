@@ -34,6 +34,11 @@ async def enqueue_one(rows: Rows, attempts: Sequence[Attempt]) -> object:
     return await rows.store.enqueue_job(rows.conn, new_job(), answers_for_s=DAY_S, notify=True)
 
 
+async def enqueue_with_key(rows: Rows, attempts: Sequence[Attempt]) -> object:
+    job = new_job(idempotency_key="receipt:7")
+    return await rows.store.enqueue_job(rows.conn, job, answers_for_s=DAY_S, notify=True)
+
+
 async def enqueue_two(rows: Rows, attempts: Sequence[Attempt]) -> object:
     ids = await rows.store.draw_ids(rows.conn, 2)
     await rows.store.insert_jobs(rows.conn, ids, [new_job()] * 2)
@@ -76,6 +81,7 @@ async def settle_each(rows: Rows, attempts: Sequence[Attempt], *, statement: str
 
 MOVES: dict[str, Move] = {
     "enqueue_job": enqueue_one,
+    "enqueue_keyed": enqueue_with_key,
     "insert_jobs": enqueue_two,
     "claim_jobs": claim_all,
     "redrive_jobs": redrive_all,

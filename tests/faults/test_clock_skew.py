@@ -114,4 +114,4 @@ async def test_no_statement_of_a_worker_takes_a_time_from_its_clock(conn: Conn, 
             casts_to_a_time.add(name)
 
     assert takes_a_time == {"lock_lapsed_keys"}
-    assert casts_to_a_time == {"enqueue_job", "insert_jobs"}
+    assert casts_to_a_time == {"enqueue_job", "enqueue_keyed", "insert_jobs"}

@@ -1,28 +1,31 @@
 -- enqueue_job: absent -> waiting
 --
--- One job, in whatever transaction the connection is in. Everything is passed as text and cast here, so that no codec
--- that the caller has set on its connection touches it. With an idempotency key that is taken, nothing is inserted and
--- the earlier job's id comes back, not created.
+-- One job without an idempotency key, in whatever transaction the connection is in: what most enqueues are, so it calls no
+-- function; the caller has checked what `enqueue` checks. Everything is passed as text and cast here, so that no codec
+-- that the caller has set on its connection touches it. A `run_at` in the past is stored as now. Returns the id.
 --
--- $1 kind             text
--- $2 payload          text         JSON object
--- $3 queue            text
--- $4 run_at           text         ISO 8601 with offset, or null
--- $5 delay_s          float8       seconds from the database's now, or null; used if $4 is null
--- $6 priority         int          0 first, 9 last
--- $7 idempotency_key  text         or null
--- $8 answers_for_s    float8       how long the key answers, in seconds
--- $9 max_attempts     int          or null: the handler's
--- $10 notify          boolean      wake sleeping claim loops
-select e.id, e.created
-from @schema@.enqueue(
-    kind => $1,
-    payload => $2::text::jsonb,
-    queue => $3,
-    run_at => coalesce($4::text::timestamptz, clock_timestamp() + $5::float8 * interval '1 second'),
-    priority => $6,
-    idempotency_key => $7,
-    idempotency_for => $8::float8 * interval '1 second',
-    max_attempts => $9,
-    notify => $10
-) e
+-- $1 kind          text
+-- $2 payload       text     JSON object
+-- $3 queue         text
+-- $4 run_at        text     ISO 8601 with offset, or null
+-- $5 delay_s       float8   seconds from the database's now, or null; used if $4 is null
+-- $6 priority      int      0 first, 9 last
+-- $7 max_attempts  int      or null: the handler's
+-- $8 notify        boolean  wake sleeping claim loops
+with added as (
+    insert into @schema@.job (kind, payload, queue, run_at, enqueued_at, priority, max_attempts)
+    select
+        $1::text, $2::text::jsonb, $3::text,
+        greatest(coalesce($4::text::timestamptz, clock.now + $5::float8 * interval '1 second'), clock.now), clock.now,
+        $6::int, $7::int
+    from (select clock_timestamp() as now offset 0) as clock
+    returning id, run_at, enqueued_at
+), woken as (
+    -- As in `notify_sleepers`, for the one queue: only if somebody asked for it, and the job is due.
+    select pg_notify((parse_ident($name$@schema@$name$))[1], $3::text)
+    where $8::boolean
+        and exists (select from @schema@.sleeper s where s.queue = $3::text and s.until > clock_timestamp())
+        and exists (select from added a where a.run_at <= a.enqueued_at)
+)
+select a.id, (select count(*) from woken) as notified
+from added a
