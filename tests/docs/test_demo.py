@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,32 @@ def test_it_reads_well_in_eighty_columns_and_without_colour(directory: Path) -> 
     assert "lease 3 s, a beat every 0.75 s" in told[1]
     assert "     90  orders committed" in lines
     assert "It holds." in lines
+
+
+def test_on_a_terminal_it_shows_a_live_table(directory: Path) -> None:
+    """With a progress bar that comes to its end; what happened stays, the table goes."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "demo", "--orders", "100", "--seed", "5"],
+        cwd=directory,
+        env={**environment(), "TERM": "xterm", "COLUMNS": "80"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as demo:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # EIO: nobody has the other end any more
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+    os.close(ours)
+
+    assert demo.returncode == 0, shown.decode()
+    text = shown.decode()
+    assert "100%" in text
+    assert "━" in text
+    assert re.search(r"workers +\d+ alive, \d+ (alive|killed)", text)
+    assert "It holds." in text.rpartition("\x1b")[2]
 
 
 def test_an_interrupted_demo_leaves_no_worker(directory: Path) -> None:
