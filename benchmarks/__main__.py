@@ -9,15 +9,18 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from benchmarks import footprint, latency, neighbour, outage, recovery, throughput
+from benchmarks import backlog, footprint, latency, mixed, neighbour, outage, pinned, recovery, throughput
 from benchmarks.database import database
 from benchmarks.report import Report, summary
 
 BENCHMARKS = {
+    "backlog": backlog.measure,
     "footprint": footprint.measure,
     "latency": latency.measure,
+    "mixed": mixed.measure,
     "neighbour": neighbour.measure,
     "outage": outage.measure,
+    "pinned": pinned.measure,
     "recovery": recovery.measure,
     "throughput": throughput.measure,
 }

@@ -1,4 +1,6 @@
 -- 0002: workers say that they live; a job that killed its worker while it ran alone is told from those beside it.
+--
+-- Frozen: later changes are migrations of their own.
 
 -- One row a process start. `lease_until` is in no index, so a beat is a HOT update.
 create table @schema@.worker (
