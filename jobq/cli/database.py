@@ -122,13 +122,17 @@ Embedded = Annotated[
 
 
 @contextmanager
-def embedded_server() -> Iterator[str]:
-    """Start or join the server of the current directory, say so, and give its DSN; stop it if it was started."""
+def embedded_server(*, is_to_stay: bool = True) -> Iterator[str]:
+    """Start or join the server of the current directory, say so, and give its DSN; stop it if it was started.
+
+    With *is_to_stay* its data is somebody's who may want to look at it: how to connect is said too.
+    """
     from jobq.embedded import start
 
     with start() as server:
         done = "joined the" if server.joined else "started an"
-        say(f"{done} embedded PostgreSQL {server.version} in {Path.cwd() / '.jobq'}\n  psql '{server.dsn}'")
+        look = f"\n  psql '{server.dsn}'" if is_to_stay else ""
+        say(f"{done} embedded PostgreSQL {server.version} in {Path.cwd() / '.jobq'}{look}")
         try:
             yield server.dsn
         finally:

@@ -58,7 +58,7 @@ def demo(
     seed = random.randrange(10_000) if seed is None else seed
     is_live = sys.stdout.isatty() and not as_json
     setting = live_stage() if is_live else nullcontext(Lines(say if as_json else typer.echo))
-    with embedded_server() as dsn, setting as stage:
+    with embedded_server(is_to_stay=False) as dsn, setting as stage:
         log = Path.cwd() / ".jobq" / "demo.log"
         log.write_bytes(b"")
         play = Play(stage, orders=orders, seed=seed, log=log)
