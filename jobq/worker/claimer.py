@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 import anyio
+import anyio.lowlevel
 
 from jobq.core.job import WorkerId
 from jobq.db.connect import Link
@@ -118,7 +119,9 @@ class Claimer:
         self._executor.ahead = self._ahead.after(finished=self._executor.finished, took_s=now - asked_at, now=now)
         match self._pace.after(found, limit, now=now):
             case Rest.LOOK_AGAIN:
-                pass  # at once: the next claim is under way while what this one brought begins to run
+                # At once: the next claim is under way while what this one brought begins to run. In a flood this loop
+                # waits for nothing but claims, which are shielded, so a stop has to be looked for.
+                await anyio.lowlevel.checkpoint_if_cancelled()
             case Rest.POLL:
                 await self._stay_awake()
                 await anyio.sleep(self._settings.busy_poll_s)

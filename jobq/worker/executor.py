@@ -126,8 +126,7 @@ class Executor:
         """Start an attempt for each claimed job, or let it wait for a slot; none waits while a slot is free."""
         self.started += len(claimed)
         for one in claimed:
-            if earlier := self._waiting.pop(one.id, None):
-                self._emit(LeaseLost(earlier.id, earlier.kind, earlier.attempt))  # as in `start_one`
+            self._supersede(one.id)
             policy = self._handlers[one.kind].policy
             if must_run_alone(one, policy) and before_start(one, policy) is None:
                 self._on_suspect(self, one)
@@ -140,15 +139,19 @@ class Executor:
 
     def start_one(self, claimed: ClaimedJob) -> None:
         """Start an attempt, whatever is known about its job."""
-        if earlier := self._by_id.get(claimed.id):
-            # The claim proves that somebody took this job back meanwhile: what still runs here is not its owner.
-            self._lose(earlier)
         attempt = self._by_id[claimed.id] = Attempt(claimed, self._handlers[claimed.kind], Job(claimed, self._scope))
         self._running.add(attempt)
         self._some.set()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         attempt.task = self._loop.create_task(self._run(attempt), context=self._context.copy())
+
+    def _supersede(self, job_id: JobId) -> None:
+        """Lose what is here of a job that was just claimed: somebody took it back, so this is not its owner."""
+        if running := self._by_id.get(job_id):
+            self._lose(running)
+        if waiting := self._waiting.pop(job_id, None):
+            self._emit(LeaseLost(waiting.id, waiting.kind, waiting.attempt))
 
     def hand_back(self, claimed: Sequence[ClaimedJob], *, delay_s: float = 0.0) -> None:
         """Release claimed jobs that were not started."""
@@ -319,6 +322,7 @@ class Executor:
 
     async def end_rest(self, limit_s: float) -> None:
         """Cancel what still runs, settling nothing, and wait for it at most *limit_s* seconds: the worker is gone."""
+        self.hand_back_waiting()  # or each attempt that ends here would start another
         tasks = [attempt.task for attempt in self._running if attempt.task is not None and self._threads is None]
         for task in tasks:
             task.cancel()

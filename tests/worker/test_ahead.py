@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -150,3 +151,32 @@ async def test_a_newer_claim_of_what_waits_is_the_one_that_runs(
 
     assert (lost.id, lost.attempt) == (second, 1)
     assert [name for what, name in hall.log if what == "in"] == ["first", "later", "second"]
+
+
+async def test_a_newer_claim_that_waits_ends_the_older_attempt_at_once(
+    queue: Queue, hall: Hall, rows: Rows, jobs: Jobs, seen: Events, working: Working
+) -> None:
+    """The claim proves that the running attempt has lost its job: it is cancelled, and the newer has its slot."""
+    async with working(default_slots=1):
+        first = await queue.enqueue(hall.bind("first"))
+        await hall.has("first")
+        await jobs.steal(first.id)
+        await rows.run("select @schema@.notify_sleepers('{default}')")
+        lost = await seen(LeaseLost)
+        hall.may_go["first"].set()
+        now = await jobs.become(first.id, State.DONE)
+
+    assert (lost.id, lost.attempt, now.attempt) == (first.id, 1, 2)
+    assert hall.log == [("in", "first"), ("out", "first")] * 2
+
+
+async def test_a_cancelled_worker_starts_nothing_more(queue: Queue, hall: Hall, jobs: Jobs, working: Working) -> None:
+    """What waits is left to its lease: nobody would write down what became of it."""
+    async with working(default_slots=1) as running:
+        await fill(queue, hall, jobs)
+        running.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running.ended()
+        running.task = asyncio.create_task(asyncio.sleep(0, ExitCode.DRAINED))
+
+    assert hall.log == [("in", "first"), ("out", "first")]

@@ -10,7 +10,7 @@ from jobq.settings import WorkerSettings
 from jobq.telemetry.events import AttemptOverran, DrainStarted, JobDied, JobRetried, WorkerStopped
 from jobq.worker.supervisor import ExitCode, Worker
 from tests.worker.conftest import QUICK, Working
-from tests.worker.observe import DEADLINE_S, Events, Jobs, within
+from tests.worker.observe import DEADLINE_S, Events, Jobs, eventually, within
 
 
 async def test_running_jobs_finish(queue: Queue, seen: Events, jobs: Jobs, working: Working) -> None:
@@ -179,3 +179,20 @@ async def test_a_stop_before_the_run_and_after_it_does_nothing(queue: Queue, job
 
     assert exit_code is ExitCode.DRAINED
     assert await jobs.count() == {State.WAITING: 1}
+
+
+async def test_a_stop_in_the_middle_of_a_flood_ends_the_claims(queue: Queue, jobs: Jobs, working: Working) -> None:
+    """There is always room and always a full claim, so the loop never has to wait: it ends all the same."""
+
+    @queue.task("quick")
+    async def quick() -> None: ...
+
+    await queue.enqueue_many([quick.bind() for _ in range(20_000)])
+    async with working(default_slots=50) as running:
+        await eventually(jobs.count, lambda found: found[State.DONE] > 0)
+        running.worker.stop()
+        code = await running.ended()
+
+    left = await jobs.count()
+    assert (code, left[State.RUNNING]) == (ExitCode.DRAINED, 0)
+    assert left[State.WAITING] > 0
