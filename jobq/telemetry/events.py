@@ -52,12 +52,13 @@ class DrainEnded(msgspec.Struct, frozen=True):
 
 
 class WorkerStopped(msgspec.Struct, frozen=True):
-    """The worker has ended. *finished* and *handed_back* count since its start, *unsettled* is left to its lease."""
+    """The worker has ended. The counts are since its start: *unsettled* is left to its lease, *lost* are leases."""
 
     exit_code: int
     finished: int
     handed_back: int
     unsettled: int
+    lost: int = 0
 
 
 class LifespanOverran(msgspec.Struct, frozen=True):

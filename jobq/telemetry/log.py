@@ -39,9 +39,10 @@ def describe(event: Event) -> tuple[int, str]:
             return logging.INFO, (
                 f"drained: {finished} finished, {handed_back} handed back, {len(cancelled)} cancelled{names}"
             )
-        case events.WorkerStopped(exit_code, finished, handed_back, unsettled):
-            left = f", {unsettled} left to their lease" if unsettled else ""
-            return logging.INFO, f"stopped: {finished} finished, {handed_back} handed back{left}; exit code {exit_code}"
+        case events.WorkerStopped(exit_code, finished, handed_back, unsettled, lost):
+            more = f", {unsettled} left to their lease" if unsettled else ""
+            more += f", {lost} lost" if lost else ""
+            return logging.INFO, f"stopped: {finished} finished, {handed_back} handed back{more}; exit code {exit_code}"
         case events.LifespanOverran(limit_s):
             return logging.ERROR, f"the lifespan did not close within {limit_s:g} s: cancelled"
         case events.JobRetried(job_id, kind, attempt, error_type, message, delay_s, note):

@@ -17,7 +17,7 @@ from jobq.handle import Resources, Scope
 from jobq.queue import Queue
 from jobq.registration import Handler
 from jobq.settings import WorkerSettings
-from jobq.telemetry.events import Emit, LeaseLapsed
+from jobq.telemetry.events import Emit, Event, LeaseLapsed, LeaseLost
 from jobq.worker.claimer import Claimer
 from jobq.worker.executor import Executor
 from jobq.worker.heartbeat import Heartbeat
@@ -48,8 +48,10 @@ class Parts:
         on_blocked_thread: Callable[[], None],
         emit: Emit,
     ) -> None:
-        emit = SaidOnce(emit)
-        self._emit = emit
+        self.lost = 0
+        """How many leases were lost."""
+        self._said_once = SaidOnce(emit)
+        emit = self._emit
         self.store = Store(queue.schema)
         self.links = {
             role: Link(queue.dsn, role=role, deadline_s=deadline_s)
@@ -204,6 +206,10 @@ class Parts:
 
     def _ids_in_hand(self) -> list[JobId]:
         return [one.claimed.id for one in self.in_hand()]
+
+    def _emit(self, event: Event) -> None:
+        self.lost += isinstance(event, LeaseLost)
+        self._said_once(event)
 
     # -- what they tell each other -------------------------------------------------------------------
 

@@ -197,7 +197,8 @@ class Worker:
                     jobs.cancel_scope.cancel()
                 unsettled = await self._settle_rest(parts)
                 services.cancel_scope.cancel()
-            self._emit(WorkerStopped(self._exit_code, parts.finished, parts.handed_back, unsettled + parts.running))
+            left = unsettled + parts.running
+            self._emit(WorkerStopped(self._exit_code, parts.finished, parts.handed_back, left, parts.lost))
         finally:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as ending:

@@ -10,7 +10,7 @@ import pytest
 from jobq import Queue
 from jobq.core.job import JobId
 from jobq.core.states import State
-from jobq.telemetry.events import LeaseLost
+from jobq.telemetry.events import LeaseLost, WorkerStopped
 from jobq.worker import executor
 from jobq.worker.pace import Ahead
 from jobq.worker.supervisor import ExitCode
@@ -167,6 +167,7 @@ async def test_a_newer_claim_that_waits_ends_the_older_attempt_at_once(
         now = await jobs.become(first.id, State.DONE)
 
     assert (lost.id, lost.attempt, now.attempt) == (first.id, 1, 2)
+    assert [stopped.lost for stopped in seen.of(WorkerStopped)] == [1]
     assert hall.log == [("in", "first"), ("out", "first")] * 2
 
 
