@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobq.core.job import ClaimedJob, Enqueued, JobId, JobRow, WorkerId
+from jobq.core.position import FRONT, Mark
 from jobq.db.connect import driver_errors
 from jobq.db.statements import load_statements
 
@@ -137,14 +138,32 @@ class Store:
     # -- a worker's hot path -------------------------------------------------------------------------
 
     async def claim_jobs(
-        self, conn: AnyConnection, *, queue: str, kinds: Sequence[str], limit: int, worker_id: WorkerId, lease_s: float
+        self,
+        conn: AnyConnection,
+        *,
+        queue: str,
+        kinds: Sequence[str],
+        limit: int,
+        worker_id: WorkerId,
+        lease_s: float,
+        marks: Sequence[Mark] = FRONT,
     ) -> list[ClaimedJob]:
-        """Claim up to *limit* ready jobs, in the order in which they should start."""
+        """Claim up to *limit* ready jobs from the *marks* of the lanes on, in the order in which they should start."""
+        run_ats, ids = zip(*marks, strict=True)
         with driver_errors():
-            rows = await conn.fetch(self._sql["claim_jobs"], queue, kinds, limit, worker_id, lease_s)
+            rows = await conn.fetch(self._sql["claim_jobs"], queue, kinds, limit, worker_id, lease_s, run_ats, ids)
         jobs = [ClaimedJob(*row) for row in rows]
         jobs.sort(key=lambda job: (job.priority, job.run_at, job.id))
         return jobs
+
+    async def find_passed(
+        self, conn: AnyConnection, *, queue: str, kinds: Sequence[str], marks: Sequence[Mark]
+    ) -> datetime | None:
+        """Look for ready jobs before the *marks*. Returns the database's time if there are none, else None."""
+        run_ats, ids = zip(*marks, strict=True)
+        with driver_errors():
+            nothing_until: datetime | None = await conn.fetchval(self._sql["find_passed"], queue, kinds, run_ats, ids)
+        return nothing_until
 
     async def settle_done(
         self, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], run_ms: Sequence[int]

@@ -23,6 +23,7 @@ from jobq.worker.executor import Executor
 from jobq.worker.heartbeat import Heartbeat
 from jobq.worker.in_hand import InHand
 from jobq.worker.listener import Listener
+from jobq.worker.look_behind import LookBehind
 from jobq.worker.loop_watch import LoopWatch
 from jobq.worker.outage import SaidOnce
 from jobq.worker.pulse import Vitals
@@ -136,9 +137,11 @@ class Parts:
                     emit=emit,
                 )
             )
+        self.look_behind = LookBehind(store=self.store, link=self.links["upkeep"], claimers=self.claimers, emit=emit)
         self.vitals = Vitals(
             [
                 *(claimer.pulse for claimer in self.claimers),
+                self.look_behind.pulse,
                 self.settler.pulse,
                 self.quarantine.pulse,
                 self.heartbeat.pulse,

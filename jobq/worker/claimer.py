@@ -15,6 +15,7 @@ import anyio
 import anyio.lowlevel
 
 from jobq.core.job import WorkerId
+from jobq.core.position import Position
 from jobq.db.connect import Link
 from jobq.db.store import Sleeper, Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
@@ -68,6 +69,7 @@ class Claimer:
         self._strays = strays
         self._sleeper = Sleeper(queue, worker_id, executor.name)
         self.pulse = Pulse(f"claims of {queue}", bound_s=3 * settings.poll_s + link.patience_s, emit=emit)
+        self.position = Position()
         self._pace = Pace()
         self._ahead = Ahead(MAX_CLAIM)
         self._wake = asyncio.Event()
@@ -79,6 +81,11 @@ class Claimer:
     def is_claiming(self) -> bool:
         """Whether a claim is under way, whose jobs are neither ready nor running for anybody to see."""
         return self._claiming
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the loop asks to be notified, because few jobs come."""
+        return self._asleep_since is not None
 
     @property
     def kinds(self) -> list[str]:
@@ -139,6 +146,7 @@ class Claimer:
                     if not self._quarantine.is_open:
                         return 0
                     await self._strays.release(conn)
+                    asked_at = time.monotonic()
                     jobs = await self._store.claim_jobs(
                         conn,
                         queue=self.queue,
@@ -146,7 +154,9 @@ class Claimer:
                         limit=limit,
                         worker_id=self._worker_id,
                         lease_s=self._settings.job_lease_s,
+                        marks=self.position.before_claim(),
                     )
+                    self.position.after_claim(jobs, limit=limit, took_s=time.monotonic() - asked_at)
                     await reach(Point.AFTER_CLAIM_COMMIT)
                 # At once: whoever has the link next, for strays or a suspect, must see these in hand.
                 if self._stopping():

@@ -177,6 +177,7 @@ class Worker:
                 self._start_loop(services, "listener", parts.listener.run)
                 self._start_loop(services, "reaper", parts.reaper.run)
                 self._start_loop(services, "upkeep", parts.upkeep.run)
+                self._start_loop(services, "look behind", parts.look_behind.run)
                 self._start_loop(services, "tally", parts.tally.run)
                 services.start_soon(self._say_hello, parts)
                 async with anyio.create_task_group() as jobs:
