@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import reprlib
 import unicodedata
+from functools import lru_cache
 
 MAX_KIND_BYTES = 100
 MAX_QUEUE_BYTES = 60  # short enough to be part of a NOTIFY channel's or a metric's name
@@ -69,7 +70,7 @@ def shown(value: object) -> str:
 def _plain_name_fault(what: str, name: object, limit: int, example: str) -> str | None:
     if not isinstance(name, str):
         return f"{what} {shown(name)} is not a string; use a name such as {example!r}"
-    if not _NAME.fullmatch(name):
+    if not _is_plain_name(name):
         return (
             f"{what} {shown(name)} is not a name of ASCII letters, digits and _ . : - that begins with a letter or"
             f" digit; use one such as {example!r}"
@@ -77,6 +78,11 @@ def _plain_name_fault(what: str, name: object, limit: int, example: str) -> str 
     if len(name) > limit:
         return f"{what} {shown(name)} has {len(name)} characters, more than {limit}; use a shorter name"
     return None
+
+
+@lru_cache(maxsize=1024)
+def _is_plain_name(name: str) -> bool:  # an application has few names, and each enqueue checks two
+    return _NAME.fullmatch(name) is not None
 
 
 def _stored_text_fault(what: str, text: object, limit: int) -> str | None:
