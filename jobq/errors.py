@@ -13,6 +13,7 @@
     │   ├── DatabaseUnavailableError  no connection, no answer in time, or a read-only server
     │   │   └── AccessRefusedError    the server knows no such user, password or database
     │   ├── ConflictError           a concurrent transaction was in the way: run the transaction again
+    │   │   └── PreparedStatementError  a pooler has changed the server connection under a prepared statement
     │   └── MigrationError          a migration was refused or did not get its lock in time
     ├── LostLeaseError              this attempt no longer owns its job; nothing was written
     ├── ResourceError               a resource asked for was not opened in `lifespan`
@@ -104,6 +105,13 @@ class ConflictError(DatabaseError):
 
     An enqueue meets it under REPEATABLE READ and SERIALIZABLE, when a concurrent transaction that it may not
     see has taken the same idempotency key.
+    """
+
+
+class PreparedStatementError(ConflictError):
+    """A prepared statement is not there, or is there already: a pooler has changed the server connection.
+
+    Behind a pooler in transaction mode set `prepared_statements=False`.
     """
 
 

@@ -25,7 +25,7 @@ from jobq.errors import (
 from jobq.handle import Resources
 from jobq.producer import add_jobs, check_connection, warn_if_large
 from jobq.registration import Handler, Middleware, TaskDecorator, make_handler
-from jobq.settings import DEFAULT_SCHEMA, find_dsn
+from jobq.settings import DEFAULT_SCHEMA, Access, Route, find_dsn, find_route
 
 if TYPE_CHECKING:
     from asyncpg import Pool, Record
@@ -38,7 +38,9 @@ Lifespan = Callable[[], AsyncIterator[object]]
 class Queue:
     """The jobs of one schema in one database, and the handlers of this process.
 
-    *dsn* is looked for in `JOBQ_DSN` and `DATABASE_URL` when it is first needed. *queues* sets the concurrency of
+    *dsn* is looked for in `JOBQ_DSN` and `DATABASE_URL` when it is first needed. Behind a pooler in transaction mode
+    set *prepared_statements* to False (None: `JOBQ_PREPARED_STATEMENTS`, else True), and *listen_dsn* (None:
+    `JOBQ_LISTEN_DSN`, else *dsn*) to a DSN that goes around it: workers LISTEN there. *queues* sets the concurrency of
     single queues (jobs at once in each worker, 100 if not stated), and names those that no handler is registered in.
     With *strict*, every handler has to say what a duplicate run does. Raises `ConfigurationError` for names and numbers
     that cannot be.
@@ -54,6 +56,8 @@ class Queue:
         dsn: str | None = None,
         *,
         schema: str = DEFAULT_SCHEMA,
+        listen_dsn: str | None = None,
+        prepared_statements: bool | None = None,
         queues: Mapping[str, int] | None = None,
         strict: bool = False,
     ) -> None:
@@ -67,20 +71,20 @@ class Queue:
         self.strict = strict
         self.handlers: dict[str, Handler[..., object]] = {}
         self.middlewares: list[Middleware] = []
-        self._dsn = dsn
+        self.access = Access(dsn=dsn, listen_dsn=listen_dsn, prepared_statements=prepared_statements)
         self._lifespan: Lifespan | None = None
         self._store = Store(schema)
-        self._pools = Pools(lambda: self.dsn)
+        self._pools = Pools(lambda: self.route)
 
     @property
     def dsn(self) -> str:
         """The DSN in use. Raises `ConfigurationError` if none is given, here or in the environment."""
-        return find_dsn(self._dsn, os.environ)
+        return find_dsn(self.access.dsn, os.environ)
 
     @property
-    def states_dsn(self) -> bool:
-        """Whether the DSN was given in the code, and is not left to the environment."""
-        return self._dsn is not None
+    def route(self) -> Route:
+        """The way to the database. Raises `ConfigurationError` if it is not known, or stated wrongly."""
+        return find_route(self.access, os.environ)
 
     @property
     def served(self) -> list[str]:
@@ -88,8 +92,9 @@ class Queue:
         return sorted({handler.queue for handler in self.handlers.values()} | self.slots.keys())
 
     def use_dsn(self, dsn: str) -> None:
-        """Use *dsn* from now on: what `--dsn` and `--embedded` say goes before the code."""
-        self._dsn = find_dsn(dsn, os.environ)
+        """Use *dsn* from now on, also to LISTEN: for an embedded server, and for tests."""
+        checked = find_dsn(dsn, os.environ)
+        self.access = Access(dsn=checked, listen_dsn=checked).over(self.access)
 
     # -- registration --------------------------------------------------------------------------------
 

@@ -12,8 +12,42 @@ from jobq.errors import ConfigurationError
 DSN_VARIABLES = ("JOBQ_DSN", "DATABASE_URL")
 """Where the DSN is looked for when none is given, in this order."""
 
+LISTEN_DSN_VARIABLE = "JOBQ_LISTEN_DSN"
+PREPARED_STATEMENTS_VARIABLE = "JOBQ_PREPARED_STATEMENTS"
+
+_SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+
 DEFAULT_SCHEMA = "jobq"
 DEFAULT_SLOTS = 100
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody states about the way to the database; None is left open."""
+
+    dsn: str | None = None
+    listen_dsn: str | None = None
+    prepared_statements: bool | None = None
+
+    def over(self, other: Access) -> Access:
+        """Return what holds where this goes before *other*."""
+        return Access(
+            dsn=other.dsn if self.dsn is None else self.dsn,
+            listen_dsn=other.listen_dsn if self.listen_dsn is None else self.listen_dsn,
+            prepared_statements=(
+                other.prepared_statements if self.prepared_statements is None else self.prepared_statements
+            ),
+        )
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """The way to the database: *listen_dsn* for LISTEN, *dsn* for everything else.
+
+    Without *prepared_statements* nothing that is sent outlasts its transaction on the server: for poolers.
+    """
+
+    dsn: str
+    listen_dsn: str
+    prepared_statements: bool = True
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +115,30 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def slots_of(self, queue: str) -> int:
         """Return how many jobs of *queue* one executor of this worker runs at once."""
         return self.slots.get(queue, self.default_slots)
+
+
+def find_route(given: Access, environment: Mapping[str, str]) -> Route:
+    """Return what is *given*, completed from the environment. Raises `ConfigurationError` as `find_dsn` does."""
+    dsn = find_dsn(given.dsn, environment)
+    if given.listen_dsn is not None:
+        listen_dsn = check_dsn(given.listen_dsn, source="the given listen_dsn")
+    elif stated := environment.get(LISTEN_DSN_VARIABLE):
+        listen_dsn = check_dsn(stated, source=LISTEN_DSN_VARIABLE)
+    else:
+        listen_dsn = dsn
+    prepared: object = given.prepared_statements
+    if prepared is None:
+        stated = environment.get(PREPARED_STATEMENTS_VARIABLE) or "on"
+        if (prepared := read_switch(stated)) is None:
+            raise ConfigurationError(f"{PREPARED_STATEMENTS_VARIABLE}: {stated[:40]!r} is neither on nor off")
+    if not isinstance(prepared, bool):
+        raise ConfigurationError(f"prepared_statements is {prepared!r}: it must be True, or False behind a pooler")
+    return Route(dsn=dsn, listen_dsn=listen_dsn, prepared_statements=prepared)
+
+
+def read_switch(text: str) -> bool | None:
+    """Return whether *text* says on or off, or None if it says neither."""
+    return _SWITCH.get(text.lower())
 
 
 def find_dsn(given: str | None, environment: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from jobq.cli.database import Dsn, Schema, StatedDsn, masked
+from jobq.cli.database import Dsn, ListenDsn, PreparedStatements, Schema, StatedDsn, StatedSwitch, masked
 from jobq.cli.durations import in_seconds
 from jobq.cli.logs import LogLevel
 from jobq.cli.origins import key_of, origin_of, variables_of
@@ -52,6 +52,8 @@ def config(
     ctx: typer.Context,
     target: MaybeAppQueue = None,
     dsn: Dsn = None,
+    listen_dsn: ListenDsn = None,
+    prepared_statements: PreparedStatements = None,
     schema: Schema = DEFAULT_SCHEMA,
     app_dir: AppDir = Path(),
     concurrency: Concurrency = None,
@@ -96,7 +98,8 @@ def _defaults() -> dict[str, object]:
         "start_limit": worker.start_limit_s,
         "worker_lease": worker.worker_lease_s,
     }
-    return {"concurrency": [str(DEFAULT_SLOTS)], **{key: timedelta(seconds=long) for key, long in seconds.items()}}
+    stated = {"concurrency": [str(DEFAULT_SLOTS)], "prepared_statements": StatedSwitch(True)}
+    return {**stated, **{key: timedelta(seconds=long) for key, long in seconds.items()}}
 
 
 def _spelled(value: Any) -> tuple[str, object]:
@@ -106,6 +109,8 @@ def _spelled(value: Any) -> tuple[str, object]:
             return NOT_STATED, None
         case StatedDsn():
             return masked(value.text), masked(value.text)
+        case StatedSwitch(is_on):
+            return ("on" if is_on else "off"), is_on
         case timedelta():
             return in_seconds(value), value.total_seconds()
         case list():

@@ -22,7 +22,15 @@ from jobq.core.names import schema_fault
 from jobq.db.connect import LEAVE_TIMEOUT_S, connect, driver_errors
 from jobq.db.migrate import check_version, migrate
 from jobq.errors import ConfigurationError
-from jobq.settings import DEFAULT_SCHEMA, DSN_VARIABLES, check_dsn, find_dsn
+from jobq.settings import (
+    DEFAULT_SCHEMA,
+    DSN_VARIABLES,
+    LISTEN_DSN_VARIABLE,
+    PREPARED_STATEMENTS_VARIABLE,
+    check_dsn,
+    find_dsn,
+    read_switch,
+)
 
 if TYPE_CHECKING:
     from jobq.db.connect import AnyConnection
@@ -34,6 +42,13 @@ class StatedDsn(msgspec.Struct, frozen=True):
     """A DSN, and whether it was typed, or is configured: in the environment or in a file."""
 
     text: str
+    is_typed: bool = False
+
+
+class StatedSwitch(msgspec.Struct, frozen=True):
+    """Whether something is on, and whether that was typed, or is configured."""
+
+    is_on: bool
     is_typed: bool = False
 
 
@@ -81,6 +96,20 @@ def _one_database(ctx: typer.Context, param: typer.CallbackParam, dsn: StatedDsn
     return StatedDsn(check_dsn(dsn.text, source=place_of(ctx, param)), typed)
 
 
+def _listen_dsn(ctx: typer.Context, param: typer.CallbackParam, dsn: StatedDsn | None) -> StatedDsn | None:
+    return None if dsn is None else StatedDsn(check_dsn(dsn.text, source=place_of(ctx, param)), is_typed(ctx, param))
+
+
+def _switch(text: str) -> StatedSwitch:
+    if (is_on := read_switch(text)) is None:
+        raise typer.BadParameter(f"{text!r} is neither on nor off.")
+    return StatedSwitch(is_on)
+
+
+def _stated_switch(ctx: typer.Context, param: typer.CallbackParam, switch: StatedSwitch | None) -> StatedSwitch | None:
+    return None if switch is None else StatedSwitch(switch.is_on, is_typed(ctx, param))
+
+
 def _possible_schema(ctx: typer.Context, param: typer.CallbackParam, schema: str) -> str:
     if fault := schema_fault(schema):
         raise ConfigurationError(f"{place_of(ctx, param)}: {fault}")
@@ -97,6 +126,32 @@ Dsn = Annotated[
         envvar=list(DSN_VARIABLES),
         show_envvar=False,
         help="postgresql://user@host/database. Else JOBQ_DSN, DATABASE_URL, or dsn of the settings file.",
+        show_default=False,
+    ),
+]
+ListenDsn = Annotated[
+    StatedDsn | None,
+    typer.Option(
+        "--listen-dsn",
+        parser=StatedDsn,
+        callback=_listen_dsn,
+        metavar="DSN",
+        envvar=LISTEN_DSN_VARIABLE,
+        show_envvar=False,
+        help="Where to LISTEN, if --dsn is a pooler in transaction mode: the same database, around the pooler.",
+        show_default=False,
+    ),
+]
+PreparedStatements = Annotated[
+    StatedSwitch | None,
+    typer.Option(
+        "--prepared-statements",
+        parser=_switch,
+        callback=_stated_switch,
+        metavar="on|off",
+        envvar=PREPARED_STATEMENTS_VARIABLE,
+        show_envvar=False,
+        help="Keep prepared statements (on); off behind a pooler in transaction mode.",
         show_default=False,
     ),
 ]

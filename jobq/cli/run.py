@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Annotated
 import anyio
 import typer
 
-from jobq.cli.database import Dsn, Embedded, embedded_server, migrate_embedded
+from jobq.cli.database import (
+    Dsn,
+    Embedded,
+    ListenDsn,
+    PreparedStatements,
+    StatedDsn,
+    StatedSwitch,
+    embedded_server,
+    migrate_embedded,
+)
 from jobq.cli.ending import FAILED, bounded_end, end_now
 from jobq.cli.logs import LogLevel, keep_log_enabled, show_log
 from jobq.cli.target import as_queue, load, read_target
@@ -38,7 +47,7 @@ from jobq.cli.worker_options import (
     times_of,
 )
 from jobq.errors import ConfigurationError
-from jobq.settings import DEFAULT_SLOTS, WorkerSettings
+from jobq.settings import DEFAULT_SLOTS, Access, WorkerSettings
 from jobq.worker.probes import Address, listen
 
 if TYPE_CHECKING:
@@ -62,6 +71,8 @@ def run(
         bool, typer.Option("--until-empty", help="Stop as soon as no job is ready or running.")
     ] = False,
     dsn: Dsn = None,
+    listen_dsn: ListenDsn = None,
+    prepared_statements: PreparedStatements = None,
     embedded: Embedded = False,
     app_dir: AppDir = Path(),
     log_level: Log = LogLevel.INFO,
@@ -96,9 +107,12 @@ def run(
             queue = await as_queue(wanted, found)
             if server_dsn is not None:
                 queue.use_dsn(server_dsn)
-            # What is typed goes before the code; what is configured stands in where the code leaves it open.
-            elif dsn is not None and (dsn.is_typed or not queue.states_dsn):
-                queue.use_dsn(dsn.text)
+            else:
+                # What is typed goes before the code; what is configured stands in where the code leaves it open.
+                typed, configured = (
+                    _access(dsn, listen_dsn, prepared_statements, is_typed=is_typed) for is_typed in (True, False)
+                )
+                queue.access = typed.over(queue.access).over(configured)
             settings = _settings(queue, slots, default_slots, times)
             if embedded:
                 await migrate_embedded(queue.dsn, queue.schema)
@@ -150,6 +164,17 @@ async def _work(make_worker: Callable[[], Awaitable[Worker]], *, until_empty: bo
     if worker.is_stuck:
         end_now(code)
     return code
+
+
+def _access(
+    dsn: StatedDsn | None, listen_dsn: StatedDsn | None, prepared: StatedSwitch | None, *, is_typed: bool
+) -> Access:
+    """Return what of it was typed, or what was not."""
+    return Access(
+        dsn=dsn.text if dsn is not None and dsn.is_typed is is_typed else None,
+        listen_dsn=listen_dsn.text if listen_dsn is not None and listen_dsn.is_typed is is_typed else None,
+        prepared_statements=prepared.is_on if prepared is not None and prepared.is_typed is is_typed else None,
+    )
 
 
 def _settings(

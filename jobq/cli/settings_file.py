@@ -117,6 +117,12 @@ def _duration(value: object, folder: Path) -> Given:
     raise _WrongTypeError('a duration: write "25s", "10m" or a number of seconds')
 
 
+def _switch(value: object, folder: Path) -> Given:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    raise _WrongTypeError("true or false: write one of them")
+
+
 def _concurrency(value: object, folder: Path) -> Given:
     match value:
         case bool():
@@ -130,6 +136,8 @@ def _concurrency(value: object, folder: Path) -> Given:
 
 _READERS: Mapping[str, Callable[[object, Path], Given]] = {
     "dsn": _text("postgresql://user@host/database"),
+    "listen_dsn": _text("postgresql://user@host/database"),
+    "prepared_statements": _switch,
     "schema": _text("jobq"),
     "app": _text("app:queue"),
     "app_dir": _directory,

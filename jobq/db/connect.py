@@ -22,6 +22,7 @@ from jobq.errors import (
     ConflictError,
     DatabaseError,
     DatabaseUnavailableError,
+    PreparedStatementError,
     SchemaError,
 )
 
@@ -37,6 +38,9 @@ CHECK_TIMEOUT_S = 5.0
 
 PLAN_AGE_S = 10
 """PostgreSQL keeps a plan that it made for an empty table when a million jobs have come; make it anew now and then."""
+
+STATEMENTS_KEPT = 100
+"""Prepared statements of one connection: more than there are."""
 
 _AS_IS: AbstractAsyncContextManager[None] = nullcontext()
 
@@ -61,15 +65,27 @@ _NO_SCHEMA = (
 )
 _STALE_PLAN = (
     asyncpg.InvalidCachedStatementError,
-    asyncpg.InvalidSQLStatementNameError,
     asyncpg.FeatureNotSupportedError,  # 0A000: cached plan must not change result type
 )
+_NOT_PREPARED = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 
 
 def translated(error: Exception) -> DatabaseError | SchemaError | None:
     """Return what the driver's *error* means to jobq, or None if it is not the driver's."""
     if isinstance(error, _REFUSED):
         return AccessRefusedError(f"the server refuses this connection ({_said(error)}): correct the DSN")
+    if isinstance(error, asyncpg.ProtocolViolationError) and "unsupported startup parameter" in str(error):
+        return AccessRefusedError(
+            f"the pooler refuses a parameter of this connection ({_said(error)}): take it out of the DSN, or name it in"
+            " PgBouncer's ignore_startup_parameters"
+        )
+    if isinstance(error, _NOT_PREPARED):
+        # Without the driver's own hint, which names an option that is not ours.
+        return PreparedStatementError(
+            f"the server connection is not the one that a statement was prepared on ({error.args[0]}): behind a pooler"
+            " in transaction mode set prepared_statements=False (JOBQ_PREPARED_STATEMENTS=off), and on connections of"
+            " your own statement_cache_size=0"
+        )
     if isinstance(error, _CONFLICT + _STALE_PLAN):
         return ConflictError(f"a concurrent transaction was in the way ({_said(error)}): run the transaction again")
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
@@ -87,7 +103,7 @@ def _leaves_doubt(error: BaseException) -> bool:
     """Say whether a connection that raised *error*, the driver's or ours, must not be used again."""
     if not isinstance(error, Exception) or isinstance(error, DatabaseUnavailableError | SchemaError):
         return True
-    return isinstance(error, _UNAVAILABLE + _STALE_PLAN) or isinstance(error.__cause__, _STALE_PLAN)
+    return any(isinstance(one, _UNAVAILABLE + _STALE_PLAN + _NOT_PREPARED) for one in (error, error.__cause__))
 
 
 def _said(error: Exception) -> str:
@@ -107,15 +123,17 @@ def driver_errors() -> Iterator[None]:
         raise ours from error
 
 
-async def connect(dsn: str, *, role: str) -> Connection[Record]:
+async def connect(dsn: str, *, role: str, prepared_statements: bool = False) -> Connection[Record]:
     """Open a connection named `jobq ROLE` in `pg_stat_activity`.
 
+    Without *prepared_statements*, statements are parsed each time and no name of one is left on the server.
     Raises the driver's errors, and `ConfigurationError` for a DSN that the driver does not understand.
     """
     try:
         return await asyncpg.connect(
             dsn,
             timeout=CONNECT_TIMEOUT_S,
+            statement_cache_size=STATEMENTS_KEPT if prepared_statements else 0,
             server_settings={"application_name": f"jobq {role}"},
         )
     except ValueError as error:
@@ -125,9 +143,10 @@ async def connect(dsn: str, *, role: str) -> Connection[Record]:
 class Link:
     """One connection of the runtime, lent to one user at a time and replaced when in doubt."""
 
-    def __init__(self, dsn: str, *, role: str, deadline_s: float) -> None:
+    def __init__(self, dsn: str, *, role: str, deadline_s: float, prepared_statements: bool = True) -> None:
         self._dsn = dsn
         self._role = role
+        self._prepares = prepared_statements
         self._deadline_s = deadline_s
         self._turn = anyio.Lock(fast_acquire=True)
         self._connection: Connection[Record] | None = None
@@ -173,12 +192,12 @@ class Link:
     async def _usable(self) -> Connection[Record]:
         now = time.monotonic()
         if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(self._dsn, role=self._role)
+            self._connection = await connect(self._dsn, role=self._role, prepared_statements=self._prepares)
             self.generation += 1
             default = await self._connection.fetchval("show default_transaction_isolation")
             self._states_isolation = default != "read committed"
             self._planned_at = now
-        elif now - self._planned_at > PLAN_AGE_S:
+        elif self._prepares and now - self._planned_at > PLAN_AGE_S:
             await self._connection.execute("discard plans")
             self._planned_at = now
         return self._connection

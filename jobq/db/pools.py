@@ -15,19 +15,20 @@ from weakref import WeakKeyDictionary
 import anyio
 import asyncpg
 
-from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S, PLAN_AGE_S
+from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S, PLAN_AGE_S, STATEMENTS_KEPT
+from jobq.settings import Route
 
 if TYPE_CHECKING:
-    from asyncpg import Pool, Record
+    from asyncpg import Connection, Pool, Record
 
 MAX_SIZE = 10
 
 
 class Pools:
-    """One pool an event loop, for one DSN. *dsn* is asked when a pool is opened."""
+    """One pool an event loop, for one database. *route* is asked when a pool is opened."""
 
-    def __init__(self, dsn: Callable[[], str]) -> None:
-        self._dsn = dsn
+    def __init__(self, route: Callable[[], Route]) -> None:
+        self._route = route
         self._pid = os.getpid()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool[Record]] = WeakKeyDictionary()
         self._inherited: list[object] = []
@@ -42,13 +43,16 @@ class Pools:
         loop = asyncio.get_running_loop()
         pool = self._by_loop.get(loop)
         if pool is None:
+            route = self._route()
             # Without a minimum nothing is connected here, so this does not suspend and cannot run twice at once.
             pool = await asyncpg.create_pool(
-                self._dsn(),
+                route.dsn,
                 min_size=0,
                 max_size=MAX_SIZE,
                 timeout=CONNECT_TIMEOUT_S,
+                statement_cache_size=STATEMENTS_KEPT if route.prepared_statements else 0,
                 max_cached_statement_lifetime=PLAN_AGE_S,
+                reset=None if route.prepared_statements else _leave_session,
                 server_settings={"application_name": "jobq handlers"},
             )
             self._by_loop[loop] = pool
@@ -62,3 +66,10 @@ class Pools:
         with anyio.move_on_after(LEAVE_TIMEOUT_S):
             await pool.close()
         pool.terminate()
+
+
+async def _leave_session(_: Connection[Record]) -> None:
+    """Reset nothing: behind a pooler that would be done to whichever server connection comes next.
+
+    asyncpg has ended the transaction before it asks.
+    """

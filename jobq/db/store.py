@@ -135,6 +135,11 @@ class Store:
         with driver_errors():
             await conn.execute(self._sql["notify_sleepers"], queues)
 
+    async def try_listener(self, conn: AnyConnection, said: str) -> None:
+        """Say something to whoever listens: one of them waits to hear it."""
+        with driver_errors():
+            await conn.execute(self._sql["try_listener"], said)
+
     # -- a worker's hot path -------------------------------------------------------------------------
 
     async def claim_jobs(

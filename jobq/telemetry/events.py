@@ -204,6 +204,19 @@ class HistoryLeftAlone(msgspec.Struct, frozen=True):
     """The oldest slot of history holds rows that are too young to be dropped; it is kept for another round."""
 
 
+class ListenUnavailable(msgspec.Struct, frozen=True):
+    """No notification comes through (*reason*): claim loops look every *poll_s* seconds. LISTEN is tried on."""
+
+    reason: str
+    poll_s: float
+
+
+class PreparedStatementsLost(msgspec.Struct, frozen=True):
+    """A pooler changes the server connection under prepared statements; what was asked is tried again."""
+
+    error: str
+
+
 Event = (
     WorkerStarted
     | DuplicatesUnstated
@@ -229,6 +242,8 @@ Event = (
     | DatabaseBack
     | LoopCrashed
     | HistoryLeftAlone
+    | ListenUnavailable
+    | PreparedStatementsLost
 )
 
 Emit = Callable[[Event], None]

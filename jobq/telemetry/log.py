@@ -92,6 +92,10 @@ def describe(event: Event) -> tuple[int, str]:
             return logging.ERROR, f"{loop} crashed, {what}: {_short(error_type, message)}\n{traceback}"
         case events.HistoryLeftAlone():
             return logging.INFO, "history: the oldest slot holds young rows (was the slot length changed?): kept"
+        case events.ListenUnavailable(reason, poll_s):
+            return logging.WARNING, f"notifications: LISTEN unavailable, polling only, every {poll_s:g} s: {reason}"
+        case events.PreparedStatementsLost(error):
+            return logging.ERROR, error
         case _:
             assert_never(event)
 

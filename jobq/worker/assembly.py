@@ -18,7 +18,7 @@ from jobq.queue import Queue
 from jobq.registration import Handler
 from jobq.settings import WorkerSettings
 from jobq.telemetry.events import Emit, Event, LeaseLapsed, LeaseLost
-from jobq.worker.claimer import Claimer
+from jobq.worker.claimer import Claimer, unheard_poll_s
 from jobq.worker.executor import Executor
 from jobq.worker.heartbeat import Heartbeat
 from jobq.worker.in_hand import InHand
@@ -54,8 +54,9 @@ class Parts:
         self._said_once = SaidOnce(emit)
         emit = self._emit
         self.store = Store(queue.schema)
+        route = queue.route
         self.links = {
-            role: Link(queue.dsn, role=role, deadline_s=deadline_s)
+            role: Link(route.dsn, role=role, deadline_s=deadline_s, prepared_statements=route.prepared_statements)
             for role, deadline_s in (
                 ("claims", settings.statement_deadline_s),
                 ("settling", settings.statement_deadline_s),
@@ -92,8 +93,14 @@ class Parts:
         self.loop_watch = LoopWatch(
             store=self.store, link=self.links["heartbeat"], worker_id=worker_id, in_hand=self.in_hand, emit=emit
         )
-        ear = Ear(queue.dsn, queue.schema, load_statements(queue.schema)["listening_channels"])
-        self.listener = Listener(ear=ear, wake=self._wake, emit=emit)
+        self.listener = Listener(
+            ear=Ear(route.listen_dsn, queue.schema, load_statements(queue.schema)["listening_channels"]),
+            store=self.store,
+            link=self.links["upkeep"],
+            wake=self._wake,
+            poll_s=unheard_poll_s(settings),
+            emit=emit,
+        )
         self.reaper = Reaper(
             store=self.store,
             link=self.links["upkeep"],
@@ -134,6 +141,7 @@ class Parts:
                     heartbeat=self.heartbeat,
                     quarantine=self.quarantine,
                     strays=strays,
+                    hears=lambda: self.listener.hears,
                     emit=emit,
                 )
             )

@@ -37,6 +37,10 @@ SLEEP_FOR_S = 15.0
 """How long a request to be notified counts, or three polls; it is renewed when a third of it has passed."""
 
 
+UNHEARD_POLL_S = 0.25
+"""How often a loop looks that nothing can wake: four empty claims a second cost the server a thousandth of a core."""
+
+
 class Claimer:
     """The claim loop of one queue and executor."""
 
@@ -54,6 +58,7 @@ class Claimer:
         heartbeat: Heartbeat,
         quarantine: Quarantine,
         strays: Strays,
+        hears: Callable[[], bool],
         emit: Emit,
     ) -> None:
         self.queue = queue
@@ -67,6 +72,7 @@ class Claimer:
         self._heartbeat = heartbeat
         self._quarantine = quarantine
         self._strays = strays
+        self._hears = hears
         self._sleeper = Sleeper(queue, worker_id, executor.name)
         self.pulse = Pulse(f"claims of {queue}", bound_s=3 * settings.poll_s + link.patience_s, emit=emit)
         self.position = Position()
@@ -132,9 +138,12 @@ class Claimer:
             case Rest.POLL:
                 await self._stay_awake()
                 await anyio.sleep(self._settings.busy_poll_s)
-            case Rest.SLEEP:
+            case Rest.SLEEP if self._hears():
                 if not await self._fall_asleep():
-                    await self._sleep()
+                    await self._sleep(self._settings.poll_s)
+            case Rest.SLEEP:
+                await self._stay_awake()
+                await self._sleep(unheard_poll_s(self._settings))
 
     async def _claim(self, limit: int) -> int:
         # Shielded: what the server has committed must be started or handed back, also when the loop is cancelled
@@ -184,6 +193,11 @@ class Claimer:
                 await self._store.wake_up(conn, self._sleeper)
             self._asleep_since = None
 
-    async def _sleep(self) -> None:
-        with anyio.move_on_after(self._settings.poll_s * (0.9 + random.random() / 5)):
+    async def _sleep(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds * (0.9 + random.random() / 5)):
             await self._wake.wait()
+
+
+def unheard_poll_s(settings: WorkerSettings) -> float:
+    """Return how long a loop sleeps that no notification can wake."""
+    return min(settings.poll_s, UNHEARD_POLL_S)

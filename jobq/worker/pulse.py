@@ -14,8 +14,8 @@ import time
 import anyio
 import msgspec
 
-from jobq.errors import ConflictError, DatabaseError
-from jobq.telemetry.events import DatabaseAway, DatabaseBack, Emit
+from jobq.errors import ConflictError, DatabaseError, PreparedStatementError
+from jobq.telemetry.events import DatabaseAway, DatabaseBack, Emit, PreparedStatementsLost
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -69,6 +69,8 @@ class Pulse:
         """
         self._resting = False
         self._came_round_at = time.monotonic()
+        if isinstance(error, PreparedStatementError):
+            self._emit(PreparedStatementsLost(str(error)))
         if isinstance(error, ConflictError) and self._conflicts < CONFLICTS_IN_A_ROW:
             self._conflicts += 1
             await anyio.sleep(random.random() * CONFLICT_PAUSE_S)

@@ -26,7 +26,13 @@ from jobq.core.job import ClaimedJob, WorkerId
 from jobq.db.connect import Link
 from jobq.db.migrate import check_version
 from jobq.db.reports import Reports
-from jobq.errors import AccessRefusedError, ConfigurationError, ConflictError, DatabaseUnavailableError
+from jobq.errors import (
+    AccessRefusedError,
+    ConfigurationError,
+    ConflictError,
+    DatabaseUnavailableError,
+    PreparedStatementError,
+)
 from jobq.handle import Resources
 from jobq.queue import Queue
 from jobq.settings import WorkerSettings
@@ -138,7 +144,13 @@ class Worker:
                 await self._queue.close()
 
     async def _wait_for_database(self) -> None:
-        link = Link(self._queue.dsn, role="start", deadline_s=self._settings.statement_deadline_s)
+        route = self._queue.route
+        link = Link(
+            route.dsn,
+            role="start",
+            deadline_s=self._settings.statement_deadline_s,
+            prepared_statements=route.prepared_statements,
+        )
         pulse = Pulse("start", bound_s=link.patience_s, emit=self._emit)
         give_up_at = time.monotonic() + self._settings.start_limit_s
         try:
@@ -153,6 +165,8 @@ class Worker:
                     if isinstance(error, AccessRefusedError) or time.monotonic() >= give_up_at:
                         raise
                     await pulse.pause(error)
+                except PreparedStatementError as error:
+                    raise ConfigurationError(str(error)) from error
         finally:
             with anyio.CancelScope(shield=True):
                 await link.close()

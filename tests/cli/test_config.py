@@ -37,8 +37,8 @@ async def quick() -> None: ...
 """
 
 SETTINGS = [
-    *("app", "dsn", "schema", "app_dir", "concurrency", "grace", "cancel_grace", "start_limit", "worker_lease"),
-    *("http", "log_level"),
+    *("app", "dsn", "listen_dsn", "prepared_statements", "schema", "app_dir", "concurrency"),
+    *("grace", "cancel_grace", "start_limit", "worker_lease", "http", "log_level"),
 ]
 
 
@@ -94,6 +94,7 @@ async def test_every_setting_can_be_stated_everywhere(tmp_path: Path, run: Run) 
     (tmp_path / "src").mkdir()
     (tmp_path / "jobq.toml").write_text(
         'app = "shop:queue"\ndsn = "postgresql://db/x"\nschema = "shop"\napp_dir = "src"\ngrace = 60\n'
+        'listen_dsn = "postgresql://app:secret@direct/x"\nprepared_statements = false\n'
         'cancel_grace = "1m"\nstart_limit = "1m"\nworker_lease = "1m"\nhttp = ":8080"\nlog_level = "debug"\n'
         '[concurrency]\nmail = 20\n"*" = 50\n'
     )
@@ -101,8 +102,9 @@ async def test_every_setting_can_be_stated_everywhere(tmp_path: Path, run: Run) 
     (tmp_path / "jobq.toml").unlink()
     minute = dict.fromkeys(("JOBQ_GRACE", "JOBQ_CANCEL_GRACE", "JOBQ_START_LIMIT", "JOBQ_WORKER_LEASE"), "60s")
     stated = {"JOBQ_APP": "shop:queue", "JOBQ_DSN": "postgresql://db/x", "JOBQ_SCHEMA": "shop", "JOBQ_APP_DIR": "src"}
+    around = {"JOBQ_LISTEN_DSN": "postgresql://app:secret@direct/x", "JOBQ_PREPARED_STATEMENTS": "off"}
     in_environment = await shown(
-        run, **stated, **minute, JOBQ_HTTP=":8080", JOBQ_LOG_LEVEL="debug", JOBQ_CONCURRENCY="mail=20 50"
+        run, **stated, **minute, **around, JOBQ_HTTP=":8080", JOBQ_LOG_LEVEL="debug", JOBQ_CONCURRENCY="mail=20 50"
     )
 
     assert list(in_file) == SETTINGS
@@ -115,6 +117,8 @@ async def test_every_setting_can_be_stated_everywhere(tmp_path: Path, run: Run) 
     assert values == {
         "app": "shop:queue",
         "dsn": "postgresql://db/x",
+        "listen_dsn": "postgresql://app:***@direct/x",
+        "prepared_statements": False,
         "schema": "shop",
         "app_dir": str(tmp_path / "src"),
         "concurrency": {"mail": 20, "*": 50},
@@ -154,6 +158,8 @@ def test_the_docs_list_every_setting() -> None:
         ('app_dir = "nowhere"', "app_dir: "),
         ('schema = "pg_jobs"', "schema: schema 'pg_jobs' begins with pg_"),
         ('dsn = "mysql://app:secret@db/x"', "dsn starts with 'mysql': a DSN looks like postgresql://"),
+        ('listen_dsn = "mysql://app:secret@db/x"', "listen_dsn starts with 'mysql': a DSN looks like postgresql://"),
+        ('prepared_statements = "off"', "prepared_statements = 'off' is not true or false: write one of them"),
         ("concurrency = 0", "concurrency: queue '(default)' has concurrency 0: it must be 1 to 10,000"),
         ("worker_lease = 0", "worker_lease: a lease of 0 s"),
         ("gracee = 1", "there is no setting 'gracee': did you mean grace?"),
@@ -177,6 +183,8 @@ async def test_a_wrong_value_in_the_file_is_named_with_its_place(
     [
         ("JOBQ_GRACE", "soon", "JOBQ_GRACE: 'soon' is not a duration: write 30s"),
         ("JOBQ_CONCURRENCY", "mail=20 mail", "JOBQ_CONCURRENCY: 'mail' is neither QUEUE=N nor N"),
+        ("JOBQ_LISTEN_DSN", "mysql://db/x", "JOBQ_LISTEN_DSN starts with 'mysql'"),
+        ("JOBQ_PREPARED_STATEMENTS", "never", "JOBQ_PREPARED_STATEMENTS: 'never' is neither on nor off"),
         ("DATABASE_URL", "mysql://db/x", "DATABASE_URL starts with 'mysql'"),
         ("JOBQ_SCHEMA", "$", "JOBQ_SCHEMA: schema '$' contains $ or @"),
     ],
@@ -258,7 +266,7 @@ async def test_the_table_shows_no_password_and_is_whole_in_a_pipe(tmp_path: Path
     assert app_line.split() == ["app", "app:queue", "APP:QUEUE"]
     assert dsn_line.split() == ["dsn", f"postgresql://app:***@db/{'x' * 200}", str(tmp_path / "jobq.toml")]
     assert [line.split()[0] for line in lines[1:]] == SETTINGS
-    assert lines[5].split() == ["concurrency", "mail=20", "50", "JOBQ_CONCURRENCY"]
+    assert lines[7].split() == ["concurrency", "mail=20", "50", "JOBQ_CONCURRENCY"]
 
 
 async def test_the_table_fits_a_terminal_of_80_columns(tmp_path: Path, start: Start, terminal: tuple[int, int]) -> None:

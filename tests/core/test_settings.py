@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobq.errors import ConfigurationError
-from jobq.settings import DEFAULT_SLOTS, WorkerSettings, find_dsn
+from jobq.settings import DEFAULT_SLOTS, Access, Route, WorkerSettings, find_dsn, find_route
 from tests.core.strategies import FEW
 
 DSN = "postgresql://app@db/app"
@@ -170,3 +170,62 @@ def test_a_refused_dsn_is_not_shown() -> None:
         find_dsn("mysql://app:secret@db/app", {})
 
     assert "secret" not in str(caught.value)
+
+
+OTHER = "postgresql://app@other/app"
+
+
+def test_everything_goes_one_way_unless_told_otherwise() -> None:
+    """LISTEN goes where the rest goes, and statements are prepared."""
+    assert find_route(Access(dsn=DSN), {}) == Route(dsn=DSN, listen_dsn=DSN, prepared_statements=True)
+
+
+def test_what_is_given_goes_before_the_environment() -> None:
+    """Each of the three by itself; an empty variable states nothing."""
+    environment = {"JOBQ_DSN": DSN, "JOBQ_LISTEN_DSN": OTHER, "JOBQ_PREPARED_STATEMENTS": "Off"}
+
+    stated = find_route(Access(), environment)
+    given = find_route(Access(listen_dsn=DSN, prepared_statements=True), environment)
+    empty = find_route(Access(), {"JOBQ_DSN": DSN, "JOBQ_LISTEN_DSN": "", "JOBQ_PREPARED_STATEMENTS": ""})
+
+    assert stated == Route(dsn=DSN, listen_dsn=OTHER, prepared_statements=False)
+    assert given == empty == Route(dsn=DSN, listen_dsn=DSN, prepared_statements=True)
+
+
+@pytest.mark.parametrize("switch", ["never", "offf", " on", "2"])
+def test_a_switch_that_says_neither_is_refused(switch: str) -> None:
+    """Rather than taken for on, which would fail later and elsewhere."""
+    with pytest.raises(ConfigurationError, match=f"JOBQ_PREPARED_STATEMENTS: {switch!r} is neither on nor off"):
+        find_route(Access(dsn=DSN), {"JOBQ_PREPARED_STATEMENTS": switch})
+
+
+def test_a_switch_of_another_type_is_refused() -> None:
+    """The text "off" would be true."""
+    off: Any = "off"
+
+    with pytest.raises(ConfigurationError, match="prepared_statements is 'off': it must be True, or False"):
+        find_route(Access(dsn=DSN, prepared_statements=off), {})
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "source"),
+    [
+        (Access(dsn=DSN, listen_dsn="mysql://app:secret@db/x"), {}, "the given listen_dsn"),
+        (Access(dsn=DSN), {"JOBQ_LISTEN_DSN": "mysql://app:secret@db/x"}, "JOBQ_LISTEN_DSN"),
+    ],
+)
+def test_a_dsn_to_listen_on_is_checked_like_any_other(given: Access, environment: dict[str, str], source: str) -> None:
+    """The message says whose it is, and shows no password."""
+    with pytest.raises(ConfigurationError, match=f"^{source} starts with 'mysql'") as raised:
+        find_route(given, environment)
+
+    assert "secret" not in str(raised.value)
+
+
+def test_access_is_completed_by_what_comes_after_it() -> None:
+    """What is stated stays; False is a statement, too."""
+    first = Access(listen_dsn=OTHER, prepared_statements=False)
+
+    assert first.over(Access(dsn=DSN, listen_dsn=DSN, prepared_statements=True)) == Access(
+        dsn=DSN, listen_dsn=OTHER, prepared_statements=False
+    )

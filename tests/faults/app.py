@@ -148,6 +148,15 @@ async def postpone(job: Job, seconds: float) -> Snooze | None:
     return Snooze(seconds)
 
 
+@queue.task(kind="fail", backoff=SOON, max_attempts=2, on_duplicate="the ledger shows it")
+async def fail(job: Job) -> None:
+    """Fail, until somebody has redriven it."""
+    note("start", job)
+    if job.fence <= 2:
+        raise LookupError("not yet")
+    note("end", job)
+
+
 @queue.task(kind="poison", backoff=SOON, on_duplicate="it kills its worker again")
 async def poison(job: Job) -> None:
     """Kill the process, as the kernel does for want of memory."""

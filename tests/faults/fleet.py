@@ -170,6 +170,20 @@ class Fleet:
         await worker.says(" started: queues ")
         return worker
 
+    async def command(self, *words: str) -> tuple[int, str]:
+        """Run another command of `jobq` to its end. Returns the exit code and everything that it has written."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "jobq.cli.main", *words),
+            cwd=self._directory,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        written, _ = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        assert process.returncode is not None
+        return process.returncode, written.decode(errors="replace")
+
     async def discard(self) -> None:
         """Leave nothing of them."""
         for worker in self.all:

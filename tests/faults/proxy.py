@@ -78,9 +78,9 @@ class Proxy:
     """
 
     def __init__(self, dsn: str, directory: Path) -> None:
-        self._upstream = _address(dsn)
+        self._upstream = address_of(dsn)
         self._directory = directory
-        self.dsn = _with_host(dsn, directory)
+        self.dsn = with_host(dsn, directory)
         self._connections: set[_Connection] = set()
         self._holes: set[str] = set()
         self._refused: set[str] = set()
@@ -142,7 +142,7 @@ class Proxy:
 
     def move(self, dsn: str) -> None:
         """Forward connections to come to another address."""
-        self._upstream = _address(dsn)
+        self._upstream = address_of(dsn)
 
     # -- in between ----------------------------------------------------------------------------------
 
@@ -216,7 +216,8 @@ def _application_name(startup: bytes) -> str:
     return dict(zip(fields[::2], fields[1::2], strict=False)).get(b"application_name", b"").decode()
 
 
-def _address(dsn: str) -> Path | tuple[str, int]:
+def address_of(dsn: str) -> Path | tuple[str, int]:
+    """Return the socket of *dsn*, or its host and port."""
     parts = urlsplit(dsn)
     query = parse_qs(parts.query)
     host = query.get("host", [parts.hostname or "localhost"])[0]
@@ -224,7 +225,8 @@ def _address(dsn: str) -> Path | tuple[str, int]:
     return Path(host, f".s.PGSQL.{port}") if host.startswith("/") else (host, port)
 
 
-def _with_host(dsn: str, directory: Path) -> str:
+def with_host(dsn: str, directory: Path) -> str:
+    """Return *dsn* with the socket in *directory* in place of its host and port."""
     parts = urlsplit(dsn)
     user = parts.netloc.rpartition("@")[0]
     query = f"host={quote(str(directory), safe='/')}&port=5432"
