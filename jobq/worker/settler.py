@@ -55,6 +55,8 @@ class Settler:
         self._waiting: dict[type[Outcome], list[Settlement]] = {Done: [], Retry: [], Dead: [], Released: []}
         self._more = asyncio.Event()
         self._less = asyncio.Event()
+        self.given_up = 0
+        """How many outcomes PostgreSQL has refused for good: those jobs are left to their lease."""
 
     @property
     def unwritten(self) -> list[ClaimedJob]:
@@ -123,7 +125,9 @@ class Settler:
         (one,) = batch
         replacement = _plain_record(one, error)
         self._emit(OutcomeNotStored(one.claimed.id, one.claimed.kind, str(error), replacement is not None))
-        if replacement is not None:
+        if replacement is None:
+            self.given_up += 1
+        else:
             await self._settle([replacement])
 
     def _report(self, batch: Sequence[Settlement], matched: set[JobId]) -> None:

@@ -312,9 +312,10 @@ class Worker:
     async def _settle_rest(self, parts: Parts) -> int:
         with anyio.move_on_after(self._settings.statement_deadline_s):
             await parts.settler.wait_settled()
-        if parts.settler.backlog and self._exit_code is ExitCode.DRAINED:
+        unsettled = parts.settler.backlog + parts.settler.given_up
+        if unsettled and self._exit_code is ExitCode.DRAINED:
             self._exit_code = ExitCode.HANDED_BACK
-        return parts.settler.backlog
+        return unsettled
 
     def _give_up_on_thread(self) -> None:
         """A thread is past its time-out and cannot be stopped: end the process, so that its lease can lapse."""
@@ -336,7 +337,7 @@ class Worker:
         """Write the last counts, and drop the worker's row unless it holds something: then its lease has to lapse."""
         try:
             await parts.tally.write()
-            if parts.running or parts.settler.backlog:
+            if parts.running or parts.settler.backlog or parts.settler.given_up:
                 return
             async with parts.links["upkeep"].lend() as conn:
                 await parts.store.say_goodbye(conn, self.worker_id)

@@ -14,6 +14,7 @@ from jobq.core.states import State
 from jobq.db.store import Owned, Store
 from jobq.telemetry.events import DatabaseAway, DatabaseBack, JobDied, JobRetried, LeaseLost, OutcomeNotStored
 from jobq.worker import pulse, settler
+from jobq.worker.supervisor import ExitCode
 from tests.worker.conftest import AT_ONCE, Working
 from tests.worker.faults import Faults
 from tests.worker.observe import Events, Jobs, eventually, until_true
@@ -208,7 +209,7 @@ async def test_a_refused_retry_is_tried_again_with_a_plain_record(
 async def test_an_outcome_that_cannot_be_written_at_all_holds_up_nobody(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, faults: Faults
 ) -> None:
-    """The others of its batch and those after it are written; its job is left to its lease and named."""
+    """The others of its batch and those after it are written; its job is named and left to its lease: exit 3."""
 
     @queue.task("work")
     async def work(n: int) -> None: ...
@@ -220,8 +221,9 @@ async def test_an_outcome_that_cannot_be_written_at_all_holds_up_nobody(
         await jobs.until({State.DONE: 3, State.RUNNING: 1})
         after = await queue.enqueue(work.bind(9))
         await jobs.become(after.id, State.DONE)
-        await running.stop()
+        code = await running.stop()
 
+    assert code is ExitCode.HANDED_BACK
     assert (refused.id, refused.replaced) == (enqueued[1].id, False)
     assert (await jobs.get(enqueued[1].id)).state is State.RUNNING
 
