@@ -16,8 +16,7 @@ from jobq.db.reports import JobFilter, Reports
 from jobq.db.statements import load_statements, render
 from jobq.db.store import KindCount, WorkerRow
 from tests.db.observe import Blocked
-from tests.db.rows import KIND, LEASE_S, QUEUE, new_worker, settle
-from tests.db.test_plans import (
+from tests.db.plans import (
     DEAD,
     DONE,
     HELD,
@@ -29,6 +28,7 @@ from tests.db.test_plans import (
     indexes,
     scanned,
 )
+from tests.db.rows import KIND, LEASE_S, QUEUE, new_worker, settle
 
 if TYPE_CHECKING:
     from tests.conftest import Conn

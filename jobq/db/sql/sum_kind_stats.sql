@@ -7,6 +7,8 @@ with recent as materialized (
     select s.queue, s.kind, s.done, s.retried, s.dead, s.buckets, s.counts
     from @schema@.kind_stat s
     where s.at > now() - $1::float8 * interval '1 second'
+        -- An end that nothing lies beyond: a range with two takes the index, with one statistics of yesterday may not.
+        and s.at < now() + interval '1 minute'
 ), total as (
     select r.queue, r.kind, sum(r.done) as done, sum(r.retried) as retried, sum(r.dead) as dead
     from recent r
