@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import asyncpg
 
@@ -18,12 +19,12 @@ SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "8GB"}
 
 
 @contextmanager
-def database(dsn: str | None) -> Iterator[str]:
-    """Give the DSN of the server to measure on: *dsn*, or one of our own."""
+def database(dsn: str | None, pgbin: Path | None = None) -> Iterator[str]:
+    """Give the DSN of the server to measure on: *dsn*, or one of our own, of the programs in *pgbin* or embedded."""
     if dsn is not None:
         yield dsn
         return
-    with temporary(settings=SETTINGS) as server:
+    with temporary(settings=SETTINGS, binaries=pgbin) as server:
         yield server.dsn
 
 

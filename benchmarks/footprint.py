@@ -31,24 +31,32 @@ CONNECTIONS = "select count(*)::float8 from pg_stat_activity where application_n
 
 async def measure(dsn: str, options: argparse.Namespace) -> Report:
     """Watch one worker idle for a minute, and then with a thousand jobs, `--runs` times."""
-    names = ("idle_statements_per_s", "idle_cpu_percent", "idle_rss_mb", "connections", "busy_rss_mb")
-    runs: dict[str, list[float]] = {name: [] for name in names}
+    runs: dict[str, list[float]] = {}
     conn = await asyncpg.connect(dsn)
     for _ in range(options.runs):
         await fresh_schema(conn)
         async with running_worker(conn, dsn, "--concurrency", str(BUSY_SLOTS)) as worker:
-            await asyncio.sleep(SETTLE_S)
-            commits, cpu = await conn.fetchval(COMMITS), cpu_s(worker.pid)
-            await asyncio.sleep(IDLE_S)
-            runs["idle_cpu_percent"].append((cpu_s(worker.pid) - cpu) / IDLE_S * 100)
-            runs["idle_statements_per_s"].append((await conn.fetchval(COMMITS) - commits - 1) / IDLE_S)
-            runs["idle_rss_mb"].append(rss_mb(worker.pid))
-            runs["connections"].append(await conn.fetchval(CONNECTIONS))
+            figures = await watch_idle(conn, worker.pid)
+            figures["idle_rss_mb"] = rss_mb(worker.pid)
             await _fill(conn, dsn)
-            runs["busy_rss_mb"].append(rss_mb(worker.pid))
+            figures["busy_rss_mb"] = rss_mb(worker.pid)
+        for name, value in figures.items():
+            runs.setdefault(name, []).append(value)
     report = await make_report(conn, "footprint", runs, {"busy slots": BUSY_SLOTS, "idle_s": IDLE_S}, void="")
     await conn.close()
     return report
+
+
+async def watch_idle(conn: Conn, pid: int) -> dict[str, float]:
+    """Return what the worker with *pid*, alone on the server and without jobs, costs during a minute."""
+    await asyncio.sleep(SETTLE_S)
+    commits, cpu = await conn.fetchval(COMMITS), cpu_s(pid)
+    await asyncio.sleep(IDLE_S)
+    return {
+        "idle_statements_per_s": (await conn.fetchval(COMMITS) - commits - 1) / IDLE_S,
+        "idle_cpu_percent": (cpu_s(pid) - cpu) / IDLE_S * 100,
+        "connections": await conn.fetchval(CONNECTIONS),
+    }
 
 
 async def _fill(conn: Conn, dsn: str) -> None:

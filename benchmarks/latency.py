@@ -1,7 +1,8 @@
 """How long from an enqueue to the start of the handler: one job a transaction, at given rates whatever the answers.
 
 From the server's clock in the enqueue, so with its commit, to the first line of the handler, in another process on the
-same machine. With notifications, and with polling only; and on an idle system, one job after the other.
+same machine. With notifications, and with polling only; and on an idle system, one job after the other. `lag_ms` is how
+late the enqueues themselves were begun, p99: it is no part of the wait, but where it is large, the load came in gusts.
 """
 
 from __future__ import annotations
@@ -9,32 +10,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import time
-from pathlib import Path
-from statistics import quantiles
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import asyncpg
 
 from benchmarks.database import SCHEMA, fresh_schema
+from benchmarks.open_loop import CLIENTS, send
+from benchmarks.pick_up import percentile, read_waits, stamp_file
 from benchmarks.report import Report, make_report
-from benchmarks.stamps import STAMPS, read_stamps, stamp
+from benchmarks.stamps import STAMPS, stamp
 from benchmarks.workers import running_worker, until
 from jobq import Queue
 
 if TYPE_CHECKING:
     from benchmarks.workers import Conn
 
-CLIENTS = 16
 RATES = (10, 100, 1000, 2000)
 POLLED_RATES = (100, 1000, 2000)
 WARM_UP_S = 2.0
 """Not counted: a loop that sleeps is first told, or polls once a second, and only then polls quickly."""
 LASTS_S = 15.0
 ONE_BY_ONE = 200
-
-DONE = f"select id, extract(epoch from enqueued_at)::float8 from {SCHEMA}.done order by id"
 
 
 async def measure(dsn: str, options: argparse.Namespace) -> Report:
@@ -64,29 +60,27 @@ async def _one_run(
 ) -> str:
     """Add one run's figures to *runs*, under *name*. Returns why it is void, or nothing."""
     await fresh_schema(conn)
-    with TemporaryDirectory(prefix="jobq-latency-") as directory:
-        stamps = Path(directory, "stamps")
+    late_ms: list[float] = []
+    with stamp_file() as stamps:
         async with (
             running_worker(conn, dsn, app="stamps", environment={STAMPS: str(stamps)}),
             Queue(dsn, schema=SCHEMA) as queue,
-            asyncpg.create_pool(dsn, min_size=CLIENTS, max_size=CLIENTS) as pool,
         ):
             await asyncio.sleep(2)  # until the worker sleeps
             if rate is None:
                 await _one_by_one(conn, queue)
             else:
-                await _at_rate(queue, pool, rate, notify=notify)
+                late_ms = await send(dsn, queue, rate, WARM_UP_S + LASTS_S, notify=notify)
             await until(conn, "select not exists (select from {}.job)")
-            rows = await conn.fetch(
-                f"select id, extract(epoch from enqueued_at)::float8 from {SCHEMA}.done order by id"
-            )
-        started = read_stamps(stamps)
-    if started.keys() != {row[0] for row in rows}:
-        return f"{name}: {len(rows)} jobs are done, {len(started)} have started"
-    counted = rows if rate is None else rows[round(WARM_UP_S * rate) :]
-    waits_ms = [(started[job_id] - enqueued_at) * 1000 for job_id, enqueued_at in counted]
-    percentiles = quantiles(waits_ms, n=100, method="inclusive")
-    for figure, value in (("p50_ms", percentiles[49]), ("p99_ms", percentiles[98]), ("max_ms", max(waits_ms))):
+        waits, void = await read_waits(conn, stamps)
+    if void:
+        return f"{name}: {void}"
+    warming = 0 if rate is None else round(WARM_UP_S * rate)
+    waits_ms = [wait.ms for wait in waits[warming:]]
+    figures = {"p50_ms": percentile(waits_ms, 50), "p99_ms": percentile(waits_ms, 99), "max_ms": max(waits_ms)}
+    if late_ms:
+        figures["lag_ms"] = percentile(late_ms[warming:], 99)
+    for figure, value in figures.items():
         runs.setdefault(f"{name}.{figure}", []).append(value)
     return ""
 
@@ -96,19 +90,3 @@ async def _one_by_one(conn: Conn, queue: Queue) -> None:
         await queue.enqueue(stamp.bind())
         await until(conn, "select not exists (select from {}.job)")
         await asyncio.sleep(random.uniform(0.05, 0.1))
-
-
-async def _at_rate(queue: Queue, pool: asyncpg.Pool[asyncpg.Record], rate: int, *, notify: bool) -> None:
-    began = time.monotonic()
-    numbers = iter(range(round(rate * (WARM_UP_S + LASTS_S))))
-
-    async def enqueue() -> None:
-        for number in numbers:
-            if (left_s := began + number / rate - time.monotonic()) > 0:
-                await asyncio.sleep(left_s)
-            async with pool.acquire() as conn, conn.transaction():
-                await queue.enqueue(stamp.bind(), conn=conn, notify=notify)
-
-    async with asyncio.TaskGroup() as clients:
-        for _ in range(CLIENTS):
-            clients.create_task(enqueue())

@@ -92,9 +92,12 @@ async def make_report(
 
 def summary(report: Report) -> str:
     """Return the report for a person."""
-    lines = [f"{report.benchmark}, {len(next(iter(report.spread.values())).runs)} runs, median (lowest to highest)"]
+    runs = max((len(one.runs) for one in report.spread.values()), default=0)
+    width = max((len(name) for name in report.spread), default=0)
+    lines = [f"{report.benchmark}, {runs} runs, median (lowest to highest)"]
     lines += [
-        f"  {name:<24} {one.median:>12,}   ({one.lowest:,} to {one.highest:,})" for name, one in report.spread.items()
+        f"  {name:<{width}} {one.median:>12,}   ({one.lowest:,} to {one.highest:,})"
+        for name, one in report.spread.items()
     ]
     lines.append(f"  on {report.machine['cpus']} CPUs, PostgreSQL {report.versions['postgresql']}, {report.parameters}")
     if report.void:

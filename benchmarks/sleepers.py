@@ -7,6 +7,9 @@ import asyncio
 from benchmarks.database import SCHEMA
 from jobq import Queue
 
+NOTE = "x" * 70
+"""Makes a payload of about 100 bytes."""
+
 queue = Queue(schema=SCHEMA)
 
 

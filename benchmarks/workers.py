@@ -59,10 +59,10 @@ async def run_until_empty(dsn: str, processes: int, *options: str) -> None:
         raise RuntimeError(f"workers ended with exit codes {codes}")
 
 
-async def until(conn: Conn, question: str, *values: object) -> None:
+async def until(conn: Conn, question: str, *values: object, every_s: float = LOOK_EVERY_S) -> None:
     """Wait until a question about the benchmark's schema, which stands for `{}`, is answered with true."""
     while not await conn.fetchval(question.format(SCHEMA), *values):  # noqa: ASYNC110 - it is the database that changes
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(every_s)
 
 
 def cpu_s(pid: int) -> float:
