@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from jobq.cli import config, dead, demo, enqueue, jobs, kinds, migrate, run, stats, systemd
+from jobq.cli import config, dead, demo, enqueue, jobs, kinds, migrate, roles, run, stats, systemd
 from jobq.cli.ending import FAILED, end
 from jobq.cli.origins import Commands
 from jobq.cli.output import inner_frames
@@ -61,6 +61,7 @@ app.command("jobs", epilog=examples(jobs.EXAMPLES))(jobs.jobs)
 app.add_typer(dead.app, name="dead")
 app.command("kinds", epilog=examples(kinds.EXAMPLES))(kinds.kinds)
 app.command("config", epilog=examples(config.EXAMPLES))(config.config)
+app.command("roles", epilog=examples(roles.EXAMPLES))(roles.roles)
 app.command("systemd", epilog=examples(systemd.EXAMPLES))(systemd.systemd)
 app.command("demo", epilog=examples(demo.EXAMPLES))(demo.demo)
 
