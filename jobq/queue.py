@@ -224,8 +224,7 @@ class Queue:
         if conn is not None:
             check_connection(conn, autocommit)
             return await self._store.enqueue_job(conn, row, answers_for_s=answers_for_s, notify=notify)
-        pool = await self._pools.get()
-        async with pool.acquire() as own:
+        async with self._pools.lend() as own:
             return await self._store.enqueue_job(own, row, answers_for_s=answers_for_s, notify=notify)
 
     async def enqueue_many(
@@ -264,8 +263,7 @@ class Queue:
             check_connection(conn, autocommit)
             async with conn.transaction() if autocommit else nullcontext():
                 return await add_jobs(self._store, conn, rows, answers_for_s=answers_for_s, notify=notify)
-        pool = await self._pools.get()
-        async with pool.acquire() as own, own.transaction():
+        async with self._pools.lend() as own, own.transaction():
             return await add_jobs(self._store, own, rows, answers_for_s=answers_for_s, notify=notify)
 
     def job(self, kind: str, payload: Mapping[str, object] | None = None) -> NewJob:
@@ -322,8 +320,7 @@ class Queue:
             older_than_s=None if older_than is None else older_than.total_seconds(),
             younger_than_s=None if younger_than is None else younger_than.total_seconds(),
         )
-        pool = await self._pools.get()
-        async with pool.acquire() as conn:
+        async with self._pools.lend() as conn:
             return await DeadLetters(self.schema).redrive(conn, wanted)
 
     # -- connections ---------------------------------------------------------------------------------
