@@ -104,6 +104,7 @@ class Queue:
         backoff: Backoff | None = None,
         timeout: float | timedelta = 300.0,
         on_duplicate: str | None = None,
+        redact: tuple[str, ...] = (),
     ) -> TaskDecorator:
         """Register the decorated function, `async def` or `def` (run in a thread), as the handler of *kind*.
 
@@ -111,7 +112,9 @@ class Queue:
         alone, is a dead letter whatever is left of them. An `Exception` outside *retry_on* is permanent: a dead letter
         at once.
         *backoff* is the delay between attempts (base 2 s, cap 1 h, full jitter). *timeout*, in seconds, bounds each
-        run; a time-out is retried. *on_duplicate* says, for people, what a second run does.
+        run; a time-out is retried. *on_duplicate* says, for people, what a second run does. *redact* names fields of
+        the payload, `("token", "card.number")`, whose values are covered in logs, recorded errors and what the command
+        line shows; the handler gets them whole.
 
         Raises `HandlerError` for a kind that is taken, for options out of range, and for a signature that cannot be
         filled from JSON.
@@ -128,6 +131,7 @@ class Queue:
                 backoff=backoff or Backoff(),
                 timeout=timeout,
                 on_duplicate=on_duplicate,
+                redact=redact,
             )
             if earlier := self.handlers.get(kind):
                 raise HandlerError(

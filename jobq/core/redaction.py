@@ -59,7 +59,7 @@ def cover_values(payload: str | bytes, paths: Sequence[str]) -> Cover:
         return cover_passwords
     # The longest first: one value may be a part of another.
     found = re.compile("|".join(map(re.escape, sorted(spellings, key=len, reverse=True))))
-    return lambda text: found.sub(COVER, cover_passwords(text))
+    return lambda text: cover_passwords(found.sub(COVER, text))
 
 
 def _covered(value: Any, steps: list[str]) -> Any:
