@@ -11,7 +11,7 @@
     │   └── NotInTransactionError   `conn=` outside a transaction, without `autocommit=True`
     ├── DatabaseError               PostgreSQL refused a statement
     │   ├── DatabaseUnavailableError  no connection, no answer in time, or a read-only server
-    │   │   └── AccessRefusedError    the server knows no such user, password or database
+    │   │   └── AccessRefusedError    no such user, password or database, or no TLS as the DSN demands it
     │   ├── ConflictError           a concurrent transaction was in the way: run the transaction again
     │   │   └── PreparedStatementError  a pooler has changed the server connection under a prepared statement
     │   └── MigrationError          a migration was refused or did not get its lock in time
@@ -97,7 +97,10 @@ class DatabaseUnavailableError(DatabaseError):
 
 
 class AccessRefusedError(DatabaseUnavailableError):
-    """The server refuses the user, the password or the database of the DSN. At the start of a worker: exit 78."""
+    """The server refuses the user, the password or the database, or TLS cannot be had as the DSN demands it.
+
+    At the start of a worker: exit 78. Later it is an outage like any other, and the worker tries on.
+    """
 
 
 class ConflictError(DatabaseError):

@@ -109,6 +109,7 @@ class Queue:
         backoff: Backoff | None = None,
         timeout: float | timedelta = 300.0,
         on_duplicate: str | None = None,
+        redact: tuple[str, ...] = (),
     ) -> TaskDecorator:
         """Register the decorated function, `async def` or `def` (run in a thread), as the handler of *kind*.
 
@@ -116,7 +117,9 @@ class Queue:
         alone, is a dead letter whatever is left of them. An `Exception` outside *retry_on* is permanent: a dead letter
         at once.
         *backoff* is the delay between attempts (base 2 s, cap 1 h, full jitter). *timeout*, in seconds, bounds each
-        run; a time-out is retried. *on_duplicate* says, for people, what a second run does.
+        run; a time-out is retried. *on_duplicate* says, for people, what a second run does. *redact* names fields of
+        the payload, `("token", "card.number")`, whose values are covered in logs, recorded errors and what the command
+        line shows; the handler gets them whole.
 
         Raises `HandlerError` for a kind that is taken, for options out of range, and for a signature that cannot be
         filled from JSON.
@@ -133,6 +136,7 @@ class Queue:
                 backoff=backoff or Backoff(),
                 timeout=timeout,
                 on_duplicate=on_duplicate,
+                redact=redact,
             )
             if earlier := self.handlers.get(kind):
                 raise HandlerError(
@@ -229,8 +233,7 @@ class Queue:
         if conn is not None:
             check_connection(conn, autocommit)
             return await self._store.enqueue_job(conn, row, answers_for_s=answers_for_s, notify=notify)
-        pool = await self._pools.get()
-        async with pool.acquire() as own:
+        async with self._pools.lend() as own:
             return await self._store.enqueue_job(own, row, answers_for_s=answers_for_s, notify=notify)
 
     async def enqueue_many(
@@ -269,8 +272,7 @@ class Queue:
             check_connection(conn, autocommit)
             async with conn.transaction() if autocommit else nullcontext():
                 return await add_jobs(self._store, conn, rows, answers_for_s=answers_for_s, notify=notify)
-        pool = await self._pools.get()
-        async with pool.acquire() as own, own.transaction():
+        async with self._pools.lend() as own, own.transaction():
             return await add_jobs(self._store, own, rows, answers_for_s=answers_for_s, notify=notify)
 
     def job(self, kind: str, payload: Mapping[str, object] | None = None) -> NewJob:
@@ -327,8 +329,7 @@ class Queue:
             older_than_s=None if older_than is None else older_than.total_seconds(),
             younger_than_s=None if younger_than is None else younger_than.total_seconds(),
         )
-        pool = await self._pools.get()
-        async with pool.acquire() as conn:
+        async with self._pools.lend() as conn:
             return await DeadLetters(self.schema).redrive(conn, wanted)
 
     # -- connections ---------------------------------------------------------------------------------

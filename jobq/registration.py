@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from jobq.core.handler import HandlerSignature, read_signature
+import msgspec
+
+from jobq.core.handler import HandlerSignature, read_signature, redact_fault
 from jobq.core.job import NewJob
 from jobq.core.names import kind_fault, queue_fault, shown
 from jobq.core.outcomes import RetryPolicy
@@ -113,6 +115,7 @@ def make_handler(
     backoff: Backoff,
     timeout: float | timedelta,
     on_duplicate: str | None,
+    redact: tuple[str, ...],
 ) -> Handler[..., R]:
     """Check a registration and make its handler. Raises `HandlerError` with the value and the remedy."""
     if fault := kind_fault(kind) or queue_fault(queue):
@@ -141,8 +144,17 @@ def make_handler(
             f"{where}: on_duplicate is {on_duplicate!r}; say what a second run does, such as"
             " 'harmless: the provider drops a repeated Message-Id'"
         )
-    policy = RetryPolicy(max_attempts=max_attempts, max_crashes=max_crashes, retry_on=classes, backoff=backoff)
     signature = read_signature(function, kind=kind, job_type=Job)
+    if isinstance(redact, str) or not isinstance(redact, tuple | list | set | frozenset):
+        raise HandlerError(f"{where}: redact is {shown(redact)}; pass a tuple of names, such as ('card_number',)")
+    for path in redact:
+        if fault := redact_fault(signature, path):
+            raise HandlerError(f"{where}: redact={shown(path)} {fault}")
+    names = tuple(sorted(redact))
+    signature = msgspec.structs.replace(signature, redact=names)
+    policy = RetryPolicy(
+        max_attempts=max_attempts, max_crashes=max_crashes, retry_on=classes, backoff=backoff, redact=names
+    )
     handler_class: type[Handler[..., R]] = JobHandler if signature.takes_job else PlainHandler
     return handler_class(
         function, signature, queue=queue, policy=policy, timeout_s=float(timeout_s), on_duplicate=on_duplicate

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
@@ -19,6 +21,8 @@ _SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "fals
 
 DEFAULT_SCHEMA = "jobq"
 DEFAULT_SLOTS = 100
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,39}")
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,14 +163,46 @@ def find_dsn(given: str | None, environment: Mapping[str, str]) -> str:
 
 
 def check_dsn(dsn: str, *, source: str) -> str:
-    """Return *dsn*, which *source* states. Raises `ConfigurationError` if asyncpg does not understand its scheme.
+    """Return *dsn*, which *source* states. Raises `ConfigurationError` if it cannot be told apart into its parts.
 
-    The message shows no more of it than the scheme: the rest may hold a password.
+    The message shows no more of it than the scheme: the rest may hold a password, and where it cannot be told apart, so
+    may any part. The driver would show the part that it stumbles over.
     """
-    scheme, separator, _ = dsn.partition("://")
-    if scheme not in ("postgresql", "postgres") or not separator:
+    scheme, separator, rest = dsn.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        raise ConfigurationError(
+            f"{source} is no URI: a DSN looks like postgresql://user@host/database (see libpq's URIs)"
+        )
+    if scheme not in ("postgresql", "postgres"):
         remedy = "drop the +driver part" if scheme.startswith(("postgresql+", "postgres+")) else "see libpq's URIs"
         raise ConfigurationError(
-            f"{source} starts with {scheme[:40]!r}: a DSN looks like postgresql://user@host/database ({remedy})"
+            f"{source} starts with {scheme!r}: a DSN looks like postgresql://user@host/database ({remedy})"
+        )
+    if fault := _dsn_fault(rest):
+        raise ConfigurationError(
+            f"{source} {fault}: in a user or password write %40 for @, %3A for :, %2F for /, %3F for ?, %23 for #,"
+            " %25 for %, %5B for ["
         )
     return dsn
+
+
+def _dsn_fault(rest: str) -> str | None:
+    """Say why what follows `postgresql://` cannot be told apart, without a word of it, or return None."""
+    address, _, query = rest.partition("?")
+    authority, _, path = address.partition("/")
+    if "#" in rest:
+        return "has a #, and what follows it would be ignored"
+    if authority.count("@") > 1 or "@" in path:
+        return "has an @ in its user, password or path"
+    hosts = authority.rpartition("@")[2]
+    if authority.count("[") != authority.count("]") or "[" in authority.removesuffix(hosts):
+        return "has a [ or ] that is none of an IPv6 address"
+    for host in hosts.split(","):
+        port = re.sub(r"^\[[^\]]*\]", "", unquote(host)).partition(":")[2]
+        if port and not port.isdecimal():
+            return "has a port that is no number"
+    try:
+        parse_qs(query, strict_parsing=bool(query))
+    except ValueError:
+        return "has something other than name=value after the ?"
+    return None

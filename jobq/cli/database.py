@@ -93,7 +93,10 @@ def _one_database(ctx: typer.Context, param: typer.CallbackParam, dsn: StatedDsn
         if typed:
             raise UsageError("--dsn and --embedded name two databases: choose one of them.")
         return None
-    return StatedDsn(check_dsn(dsn.text, source=place_of(ctx, param)), typed)
+    stated = StatedDsn(check_dsn(dsn.text, source=place_of(ctx, param)), typed)
+    if typed and masked(stated.text) != stated.text and not ctx.resilient_parsing:
+        say("jobq: everybody on this machine can read the password in --dsn, in the list of processes: set JOBQ_DSN")
+    return stated
 
 
 def _listen_dsn(ctx: typer.Context, param: typer.CallbackParam, dsn: StatedDsn | None) -> StatedDsn | None:

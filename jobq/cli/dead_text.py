@@ -13,6 +13,7 @@ import msgspec
 from jobq.cli.database import Instance
 from jobq.cli.durations import moment, words
 from jobq.cli.output import printable
+from jobq.cli.payloads import redacted_fields, shown_payload
 from jobq.db.reports import DeadLetter, DeadLetterDetail
 
 if TYPE_CHECKING:
@@ -40,9 +41,11 @@ class RecordedError(msgspec.Struct):
 def as_record(letter: DeadLetter) -> dict[str, object]:
     """Return a dead letter for `--json`: its fields, times in ISO 8601, the stored JSON as such."""
     record: dict[str, object] = msgspec.to_builtins(letter)
-    for field in ("payload", "errors", "headers"):
+    for field in ("errors", "headers"):
         if isinstance(text := record.get(field), str):
             record[field] = json.loads(text)
+    if isinstance(letter, DeadLetterDetail):
+        record["payload"] = shown_payload(letter.payload, redacted_fields(letter.errors) or ())
     return record
 
 
@@ -76,13 +79,13 @@ def page(letter: DeadLetterDetail, *, same_error: int, instance: Instance, now: 
     sections = [
         f"{letter.kind} {letter.id}: dead letter of queue {letter.queue}, {letter.reason}",
         _columns(_facts(letter, errors, now)),
-        f"payload\n{indent(_pretty(letter.payload), '  ')}",
+        f"payload\n{indent(_pretty(shown_payload(letter.payload, redacted_fields(letter.errors) or ())), '  ')}",
         *_tracebacks(errors),
         f"errors, oldest first\n{_columns(_history(errors, now))}",
         _columns(_commands(letter, same_error, instance)),
     ]
     if letter.headers is not None:
-        sections.insert(3, f"headers\n{indent(_pretty(letter.headers), '  ')}")
+        sections.insert(3, f"headers\n{indent(_pretty(json.loads(letter.headers)), '  ')}")
     return printable("\n\n".join(sections))
 
 
@@ -141,5 +144,5 @@ def _columns(rows: Iterator[tuple[str, str]]) -> str:
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in listed)
 
 
-def _pretty(text: str) -> str:
-    return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+def _pretty(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -17,6 +17,7 @@ from jobq.cli.dead_filter import InQueue, Kind
 from jobq.cli.dead_text import RecordedError, one_line
 from jobq.cli.durations import moment, words
 from jobq.cli.output import AsJson, print_json, print_table, printable, say, terminal_width
+from jobq.cli.payloads import redacted_fields, shown_payload
 from jobq.cli.usage import UsageError
 from jobq.core.job import JobId
 from jobq.core.states import State
@@ -55,6 +56,9 @@ def jobs(
         int | None, typer.Option(min=1, max=2**63 - 1, metavar="ID", help="Only older ones: the next page.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many to show.")] = 50,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="With ID: show the payload though nothing says which fields are secret.")
+    ] = False,
     dsn: Dsn = None,
     schema: Schema = DEFAULT_SCHEMA,
     embedded: Embedded = False,
@@ -63,14 +67,17 @@ def jobs(
     """List jobs, newest first, or show one.
 
     A job is ready, scheduled for later, running, or done; jobs that failed for good are listed by `jobq dead list`. All
-    filters that are stated must match.
+    filters that are stated must match. What a kind redacts is known here of jobs that have failed before; of others the
+    payload is covered, unless --payload is given.
     """
     instance = Instance(dsn, schema, embedded)
     if id_ is not None:
         if (kind, queue, state, before) != (None, None, None, None):
             raise UsageError("An id says which job it is: leave the filters out.")
-        _show(instance, JobId(id_), as_json)
+        _show(instance, JobId(id_), as_json, payload)
         return
+    if payload:
+        raise UsageError("--payload is for one job: add its id.")
     wanted = JobFilter(kind=kind, queue=queue, before=None if before is None else JobId(before))
     states = [State(one) for one in InState] if state is None else [State(state)]
     # One more than is shown, to know whether there is another page.
@@ -90,7 +97,7 @@ def jobs(
         say(f"there are more: add --before {next_before} for the next page")
 
 
-def _show(instance: Instance, job_id: JobId, as_json: bool) -> None:
+def _show(instance: Instance, job_id: JobId, as_json: bool, payload: bool) -> None:
     """Print one job, or where to look for it. Raises `JobqError` if it is nowhere."""
 
     async def look(conn: AnyConnection) -> JobDetail | DeadLetterDetail | None:
@@ -110,16 +117,24 @@ def _show(instance: Instance, job_id: JobId, as_json: bool) -> None:
             else:
                 typer.echo(f"{letter.kind} {job_id}: dead letter of queue {letter.queue}, {letter.reason}\n  {command}")
         case JobDetail() as job:
+            fields = redacted_fields(job.errors)
+            if fields is None and payload:
+                fields = ()
+            shown = shown_payload(job.payload, fields)
             if as_json:
-                print_json(as_record(job))
+                print_json({**as_record(job), "payload": shown})
             else:
-                typer.echo(page_of(job, now=datetime.now(UTC)))
+                typer.echo(page_of(job, shown, now=datetime.now(UTC)))
+            if fields is None:
+                say(
+                    "the payload is covered: the job has not failed, so nothing says what is secret; --payload shows it"
+                )
 
 
 def as_record(job: ListedJob) -> dict[str, object]:
     """Return a job for `--json`: its fields, times in ISO 8601, the stored JSON as such."""
     record: dict[str, object] = msgspec.to_builtins(job)
-    for field in ("payload", "errors", "headers"):
+    for field in ("errors", "headers"):
         if isinstance(text := record.get(field), str):
             record[field] = json.loads(text)
     return record
@@ -152,15 +167,15 @@ def listing(jobs: Sequence[ListedJob], *, now: datetime, width: int | None) -> T
     return table
 
 
-def page_of(job: JobDetail, *, now: datetime) -> str:
-    """Return all that is known of one job."""
+def page_of(job: JobDetail, payload: object, *, now: datetime) -> str:
+    """Return all that is known of one job, with its *payload* as it may be shown."""
     sections = [
         f"{job.kind} {job.id}: {_standing(job, now)}, queue {job.queue}",
         _columns(_facts(job, now)),
-        f"payload\n{_pretty(job.payload)}",
+        f"payload\n{_pretty(payload)}",
     ]
     if job.headers is not None:
-        sections.append(f"headers\n{_pretty(job.headers)}")
+        sections.append(f"headers\n{_pretty(json.loads(job.headers))}")
     if job.errors is not None:
         errors = msgspec.json.decode(job.errors, type=list[RecordedError])
         told = (
@@ -227,5 +242,5 @@ def _columns(rows: Iterator[tuple[str, str]]) -> str:
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in listed)
 
 
-def _pretty(text: str) -> str:
-    return indent(json.dumps(json.loads(text), indent=2, ensure_ascii=False), "  ")
+def _pretty(value: object) -> str:
+    return indent(json.dumps(value, indent=2, ensure_ascii=False), "  ")

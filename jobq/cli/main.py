@@ -23,12 +23,13 @@ from typing import Annotated
 
 import typer
 
-from jobq.cli import config, dead, demo, enqueue, jobs, kinds, migrate, run, stats, systemd
+from jobq.cli import config, dead, demo, enqueue, jobs, kinds, migrate, roles, run, stats, systemd
 from jobq.cli.ending import FAILED, end
 from jobq.cli.origins import Commands
 from jobq.cli.output import inner_frames
 from jobq.cli.target import UserCodeError
 from jobq.cli.usage import examples
+from jobq.core.redaction import cover_passwords
 from jobq.errors import AccessRefusedError, ConfigurationError, DatabaseUnavailableError, JobqError
 
 NO_DATABASE = 75  # EX_TEMPFAIL of sysexits.h: worth another start
@@ -61,6 +62,7 @@ app.command("jobs", epilog=examples(jobs.EXAMPLES))(jobs.jobs)
 app.add_typer(dead.app, name="dead")
 app.command("kinds", epilog=examples(kinds.EXAMPLES))(kinds.kinds)
 app.command("config", epilog=examples(config.EXAMPLES))(config.config)
+app.command("roles", epilog=examples(roles.EXAMPLES))(roles.roles)
 app.command("systemd", epilog=examples(systemd.EXAMPLES))(systemd.systemd)
 app.command("demo", epilog=examples(demo.EXAMPLES))(demo.demo)
 
@@ -99,19 +101,20 @@ def run_command(arguments: Sequence[str]) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except UserCodeError as error:
-        sys.stderr.write(error.user_traceback())
+        sys.stderr.write(cover_passwords(error.user_traceback()))
         return _report(error, error.error)
     except JobqError as error:
         return _report(error, error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BaseException as error:
-        traceback.print_exception(type(error), error, inner_frames(error) or error.__traceback__)
+        frames = inner_frames(error) or error.__traceback__
+        sys.stderr.write(cover_passwords("".join(traceback.format_exception(type(error), error, frames))))
         return FAILED
 
 
 def _report(error: Exception, cause: BaseException) -> int:
-    typer.echo(f"jobq: {error}", err=True)
+    typer.echo(f"jobq: {cover_passwords(str(error))}", err=True)
     match cause:
         case ConfigurationError() | AccessRefusedError():
             return BAD_CONFIGURATION

@@ -61,7 +61,8 @@ def read_settings(table: Mapping[str, object], path: Path) -> dict[str, Given]:
         try:
             options[_PARAMETERS.get(key, key)] = read(value, path.parent)
         except _WrongTypeError as error:
-            raise ConfigurationError(f"{path}: {key} = {shown(value)} is not {error}") from None
+            said = "the value" if key == "dsn" else shown(value)  # which may hold a password
+            raise ConfigurationError(f"{path}: {key} = {said} is not {error}") from None
     return options
 
 

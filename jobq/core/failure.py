@@ -1,7 +1,8 @@
 """Describe why an attempt failed, in text that can always be stored.
 
 Promises: `describe` and `plain` never raise, whatever the exception does; their text is valid UTF-8 without U+0000 and
-bounded; an exception group is told by its leaves. Tracebacks carry no values of variables, which may be secrets.
+bounded; an exception group is told by its leaves. Tracebacks carry no values of variables, which may be secrets, and
+what a message says of secrets is covered (`redaction.py`) before anything is cut.
 
 A *fingerprint* is the same for the same error at the same place, over releases, workers and values, so that a
 hundred dead letters become one line. It hashes, for each distinct leaf (of the first hundred) in sorted order: the name
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 
 import msgspec
+
+from jobq.core.redaction import Cover, cover_passwords
 
 MAX_MESSAGE_BYTES = 2 * 1024
 MAX_ERROR_BYTES = 32 * 1024  # a job keeps up to 21 of these
@@ -48,18 +51,23 @@ class Failure(msgspec.Struct, frozen=True):
     """As Python prints it, or empty where there was no exception."""
     fingerprint: str
     """12 hexadecimal digits, see the module."""
+    redact: tuple[str, ...] = ()
+    """The redacted fields of the job's kind, for whoever shows the payload without knowing the kind."""
 
 
-def describe(error: BaseException) -> Failure:
-    """Describe *error*. A group of one is told as its leaf. Never raises; at the worst the text says that it failed."""
+def describe(error: BaseException, *, cover: Cover = cover_passwords) -> Failure:
+    """Describe *error*. A group of one is told as its leaf. Never raises; at the worst the text says that it failed.
+
+    All text goes through *cover*.
+    """
     try:
         parts = leaves(error)
         told = parts[0] if len(parts) == 1 else error
         return Failure(
             type=_cut(_type_name(told), MAX_MESSAGE_BYTES),
-            message=_cut(_message(told) if told is parts[0] else _summary(parts), MAX_MESSAGE_BYTES),
-            traceback=_cut(_formatted(error) or _formatted_by_leaf(parts), MAX_ERROR_BYTES),
-            fingerprint=_fingerprint(sorted({_identity(part) for part in parts[:_MAX_PARTS]})),
+            message=_cut(_message(told, cover) if told is parts[0] else _summary(parts, cover), MAX_MESSAGE_BYTES),
+            traceback=_cut(cover(_formatted(error)) or _formatted_by_leaf(parts, cover), MAX_ERROR_BYTES),
+            fingerprint=_fingerprint(sorted({_identity(part, cover) for part in parts[:_MAX_PARTS]})),
         )
     except BaseException:  # out of memory or of stack: the attempt must be settled all the same
         return _UNDESCRIBED
@@ -120,9 +128,9 @@ def _type_name(error: BaseException) -> str:
     return f"{module}.{name}" if module not in ("", "builtins") else name or "nameless exception"
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, cover: Cover) -> str:
     try:
-        return str.__str__(str(error))
+        return cover(str.__str__(str(error)))
     except BaseException as exc:
         return f"(no message: its __str__ raised {_type_name(exc)})"
 
@@ -130,15 +138,16 @@ def _message(error: BaseException) -> str:
 # -- text --------------------------------------------------------------------------------------------
 
 
-def _line(error: BaseException) -> str:
+def _line(error: BaseException, cover: Cover) -> str:
     """Tell *error* in one line, as a traceback ends, the message shortened."""
-    message = " ".join(_message(error)[:200].split())
+    message = " ".join(_message(error, cover)[:200].split())
     return f"{_type_name(error)}: {message}" if message else _type_name(error)
 
 
-def _summary(parts: list[BaseException]) -> str:
+def _summary(parts: list[BaseException], cover: Cover) -> str:
     more = f"; and {len(parts) - _MAX_TOLD:,} more" if len(parts) > _MAX_TOLD else ""
-    return f"{len(parts):,} leaves: {'; '.join(map(_line, parts[:_MAX_TOLD]))}{more}"
+    told = "; ".join(_line(part, cover) for part in parts[:_MAX_TOLD])
+    return f"{len(parts):,} leaves: {told}{more}"
 
 
 def _formatted(error: BaseException) -> str:
@@ -148,10 +157,11 @@ def _formatted(error: BaseException) -> str:
     return _safely(lambda: "".join(traceback.format_exception(type(error), error, _below_runners(_traceback(error)))))
 
 
-def _formatted_by_leaf(parts: list[BaseException]) -> str:
+def _formatted_by_leaf(parts: list[BaseException], cover: Cover) -> str:
     """Format frames and message of the first leaves, which asks as little of an exception as possible."""
     more = f"\nand {len(parts) - _MAX_TOLD:,} more\n" if len(parts) > _MAX_TOLD else ""
-    return "\n".join(f"{_frames(part)}{_type_name(part)}: {_message(part)}\n" for part in parts[:_MAX_TOLD]) + more
+    told = (f"{cover(_frames(part))}{_type_name(part)}: {_message(part, cover)}\n" for part in parts[:_MAX_TOLD])
+    return "\n".join(told) + more
 
 
 def _frames(error: BaseException) -> str:
@@ -196,8 +206,8 @@ def _storable(text: str) -> bytes:
 # -- fingerprint -------------------------------------------------------------------------------------
 
 
-def _identity(error: BaseException) -> str:
-    return f"{_type_name(error)}\n{_place(_traceback(error))}\n{_without_values(_message(error))}"
+def _identity(error: BaseException, cover: Cover) -> str:
+    return f"{_type_name(error)}\n{_place(_traceback(error))}\n{_without_values(_message(error, cover))}"
 
 
 def _place(at: TracebackType | None) -> str:

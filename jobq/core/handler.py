@@ -24,6 +24,7 @@ from jobq.errors import HandlerError, PayloadError
 _NO_KEYS = mi.BoolType | mi.NoneType | mi.CollectionType | mi.TupleType | mi.NamedTupleType
 _NO_KEYS |= mi.DictType | mi.TypedDictType | mi.StructType | mi.DataclassType
 
+_UNSHOWN = "no value is shown, because the kind redacts fields"
 _RESOLVABLE = "import the name at run time, not under TYPE_CHECKING, or define it at the top of the module"
 _MISSING_FIELD = re.compile(r"^Object missing required field `([^`]+)`")
 _LOCATED = re.compile(r"(.*) - at `(?:key` in `)?(\$.*)`", re.DOTALL)  # how msgspec's messages end
@@ -53,6 +54,8 @@ class HandlerSignature(msgspec.Struct, frozen=True):
     """Names of the fields that `bind_payload` also takes by position."""
     names: frozenset[str]
     decoder: msgspec.json.Decoder[Any]
+    redact: tuple[str, ...] = ()
+    """Paths of payload fields whose values no message shows; with any, a `PayloadError` shows no value at all."""
 
     def bind_payload(self, /, *args: object, **kwargs: object) -> bytes:
         """Encode the payload of a call `function(*args, **kwargs)`, `job` left out.
@@ -67,11 +70,18 @@ class HandlerSignature(msgspec.Struct, frozen=True):
 
         Raises `PayloadError` for names that the handler does not know, and values that do not fit.
         """
-        encoded = encode_payload(values, kind=self.kind)
+        try:
+            encoded = encode_payload(values, kind=self.kind)
+        except PayloadError as exc:
+            if not self.redact:
+                raise
+            message = f"payload of {self}: {exc.field} cannot be stored ({_UNSHOWN}); pass plain values"
+            raise PayloadError(message, field=exc.field) from None
         try:
             decoded = self.decoder.decode(encoded)
         except Exception as exc:  # msgspec's, and whatever classes of the user raise while they are made
-            raise self._misfit(values, exc, "pass what the annotation says, or change it") from exc
+            misfit = self._misfit(values, exc, "pass what the annotation says, or change it")
+            raise misfit from (None if self.redact else exc)
         if len(decoded) != len(values):  # every known name was decoded, so the rest is unknown
             for name in values.keys() - self.names:
                 message = f"payload of {self}: there is no parameter {shown(name)}; remove it, or add it to the handler"
@@ -107,11 +117,15 @@ class HandlerSignature(msgspec.Struct, frozen=True):
     def _misfit(self, values: object, exc: Exception, remedy: str) -> PayloadError:
         located = _LOCATED.fullmatch(str(exc))
         reason, path = located.groups() if located else (str(exc), "$")
-        value = _follow(values, path)
+        value = None if self.redact else _follow(values, path)
         if missing := _MISSING_FIELD.match(reason):
             path = f"{path}.{missing[1]}"
             message = f"payload of {self}: {path} is missing; pass it, or give the parameter a default"
             return PayloadError(message, field=path, value=value)
+        if self.redact:
+            # msgspec's words for a wrong type quote no value; others may.
+            why = f"{reason}; {_UNSHOWN}" if reason.startswith("Expected `") else _UNSHOWN
+            return PayloadError(f"payload of {self}: {path} does not fit ({why}); {remedy}", field=path)
         message = f"payload of {self}: {path} = {shown(value)} does not fit: {reason}; {remedy}"
         return PayloadError(message, field=path, value=value)
 
@@ -158,6 +172,39 @@ def read_signature(function: Callable[..., object], *, kind: str, job_type: type
         names=frozenset(shape),
         decoder=msgspec.json.Decoder(payload_type),
     )
+
+
+def redact_fault(signature: HandlerSignature, path: object) -> str | None:
+    """Say why *path* names no field of the payload, as the end of a sentence with its remedy, or return None."""
+    if not isinstance(path, str):
+        return "is no string; write the name of a parameter, or a path such as 'card.number'"
+    fields = ", ".join(field.name for field in signature.fields) or "no parameter at all"
+    if not _leads_somewhere(mi.type_info(signature.decoder.type), path.split(".")):
+        return f"names no field of the payload; the handler has {fields}"
+    return None
+
+
+def _leads_somewhere(part: mi.Type, steps: list[str]) -> bool:
+    """Say whether JSON of this type may have something at the path of these *steps*."""
+    match part:
+        case mi.Metadata(type=inner):
+            return _leads_somewhere(inner, steps)
+        case mi.UnionType(types=types):
+            return any(_leads_somewhere(one, steps) for one in types)
+        case mi.AnyType():
+            return all(steps)
+        case _ if not steps:
+            return True
+        case mi.CollectionType(item_type=item):
+            return _leads_somewhere(item, steps)
+        case mi.TupleType(item_types=items):
+            return any(_leads_somewhere(item, steps) for item in items)
+        case mi.DictType(value_type=value):
+            return bool(steps[0]) and _leads_somewhere(value, steps[1:])
+        case mi.TypedDictType(fields=fields) | mi.StructType(fields=fields) | mi.DataclassType(fields=fields):
+            return any(_leads_somewhere(one.type, steps[1:]) for one in fields if one.encode_name == steps[0])
+        case _:
+            return False
 
 
 def _parameters(where: str, function: Callable[..., object]) -> tuple[list[inspect.Parameter], dict[str, Any]]:

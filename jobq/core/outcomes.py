@@ -14,6 +14,7 @@ import msgspec
 from jobq.core.failure import Failure, describe, leaves, plain
 from jobq.core.job import ClaimedJob
 from jobq.core.names import shown
+from jobq.core.redaction import cover_values
 from jobq.core.retry import Backoff, asked_delay_s
 from jobq.errors import PayloadError, Permanent, RetryAfter
 
@@ -120,6 +121,13 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     max_crashes: int = 3
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     backoff: Backoff = Backoff()
+    redact: tuple[str, ...] = ()
+    """Paths of payload fields whose values are covered in whatever is told of a failure."""
+
+
+def tell_failure(job: ClaimedJob, error: BaseException, policy: RetryPolicy) -> Failure:
+    """Describe the *error* of an attempt, with the values of redacted fields covered."""
+    return describe(error, cover=cover_values(job.payload, policy.redact))
 
 
 def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) -> Outcome:
@@ -127,6 +135,15 @@ def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) ->
 
     *draw* is a uniform random number in [0, 1) for the jitter.
     """
+    outcome = _judge(job, ended, policy, draw)
+    if policy.redact and isinstance(outcome, Retry | Dead):
+        # Whoever shows the job later may not know its kind: the names of the fields go with the error.
+        failure = msgspec.structs.replace(outcome.failure, redact=policy.redact)
+        return msgspec.structs.replace(outcome, failure=failure)
+    return outcome
+
+
+def _judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, draw: float) -> Outcome:
     match ended:
         case Returned(None):  # nearly always; a class pattern that does not match is dear
             return DONE
@@ -137,7 +154,7 @@ def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) ->
         case Interrupted():
             return Released()
         case Unfit(error):
-            return Dead(describe(error), UNFIT, started=False)
+            return Dead(tell_failure(job, error, policy), UNFIT, started=False)
         case UsedUp():
             return Dead(plain(f"{attempts_allowed(job, policy)} attempts were used before this claim"), USED_UP, False)
         case Killer():
@@ -146,7 +163,7 @@ def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) ->
         case TimedOut(after_s):
             return _fail(job, plain(f"timed out after {after_s:g} s", type="TimeoutError"), policy, draw)
         case Raised(error):
-            failure = describe(error)
+            failure = tell_failure(job, error, policy)
             if is_permanent(error, policy.retry_on):
                 return Dead(failure, PERMANENT)
             return _fail(job, failure, policy, draw, error)

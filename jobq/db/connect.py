@@ -8,10 +8,13 @@ connection, or an answer that says this server cannot write.
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import asyncpg
@@ -68,10 +71,16 @@ _STALE_PLAN = (
     asyncpg.FeatureNotSupportedError,  # 0A000: cached plan must not change result type
 )
 _NOT_PREPARED = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+_TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
 def translated(error: Exception) -> DatabaseError | SchemaError | None:
     """Return what the driver's *error* means to jobq, or None if it is not the driver's."""
+    if fault := _tls_fault(error):
+        return AccessRefusedError(
+            f"there is no connection with TLS as the DSN demands it ({_said(fault)}): correct sslmode, sslrootcert,"
+            " sslcert and sslkey, the name of the host, or the server's certificate"
+        )
     if isinstance(error, _REFUSED):
         return AccessRefusedError(f"the server refuses this connection ({_said(error)}): correct the DSN")
     if isinstance(error, asyncpg.ProtocolViolationError) and "unsupported startup parameter" in str(error):
@@ -97,6 +106,25 @@ def translated(error: Exception) -> DatabaseError | SchemaError | None:
     if isinstance(error, asyncpg.PostgresError):
         return DatabaseError(f"PostgreSQL refused the statement: {_said(error)}")
     return None
+
+
+def _tls_fault(error: Exception) -> Exception | None:
+    """Return what says that TLS cannot be had as demanded, or None if *error* may merely be a line that broke."""
+    # The driver has no class of its own for a server that answers N to the request for TLS.
+    if isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error):
+        return error
+    # From TLS 1.3 on a server refuses our certificate when the connection is made already.
+    fault = error.__cause__ if isinstance(error, asyncpg.ConnectionDoesNotExistError) else error
+    if not isinstance(fault, ssl.SSLError):
+        return None
+    reason = (fault.reason or "").upper().replace(" ", "_")
+    is_refusal = (
+        isinstance(fault, ssl.SSLCertVerificationError)
+        or "ALERT" in reason  # the server's word
+        or fault.library in ("PEM", "X509")  # a file that holds something else
+        or reason in ("PEM_LIB", "KEY_VALUES_MISMATCH")
+    )
+    return fault if is_refusal else None
 
 
 def _leaves_doubt(error: BaseException) -> bool:
@@ -127,8 +155,10 @@ async def connect(dsn: str, *, role: str, prepared_statements: bool = False) -> 
     """Open a connection named `jobq ROLE` in `pg_stat_activity`.
 
     Without *prepared_statements*, statements are parsed each time and no name of one is left on the server.
-    Raises the driver's errors, and `ConfigurationError` for a DSN that the driver does not understand.
+    Raises the driver's errors, `ConfigurationError` for a DSN that the driver does not understand, and
+    `AccessRefusedError` for files of it that cannot be read.
     """
+    _check_files(dsn)
     try:
         return await asyncpg.connect(
             dsn,
@@ -136,8 +166,22 @@ async def connect(dsn: str, *, role: str, prepared_statements: bool = False) -> 
             statement_cache_size=STATEMENTS_KEPT if prepared_statements else 0,
             server_settings={"application_name": f"jobq {role}"},
         )
-    except ValueError as error:
+    except ssl.SSLError:
+        raise  # some are a ValueError, too
+    except asyncpg.ClientConfigurationError as error:
         raise ConfigurationError(f"the DSN cannot be used ({_said(error)}): see libpq's connection URIs") from error
+    except ValueError:
+        # Not a word of it: what the driver stumbles over may be a part of a password.
+        raise ConfigurationError("the DSN cannot be used: see libpq's connection URIs") from None
+
+
+def _check_files(dsn: str) -> None:
+    """Raise `AccessRefusedError` if a file of *dsn* cannot be read: for the driver it is like a server that is away."""
+    query = parse_qs(urlsplit(dsn).query)
+    for name in _TLS_FILES:
+        path = query.get(name, [""])[-1]
+        if path and not os.access(path, os.R_OK):
+            raise AccessRefusedError(f"{name}={path} of the DSN cannot be read: correct the path, or its permissions")
 
 
 class Link:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import anyio
 import asyncpg
 
-from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S, PLAN_AGE_S, STATEMENTS_KEPT
+from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S, PLAN_AGE_S, STATEMENTS_KEPT, driver_errors
 from jobq.settings import Route
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Pool, Record
+    from asyncpg.pool import PoolConnectionProxy
 
 MAX_SIZE = 10
 
@@ -57,6 +59,17 @@ class Pools:
             )
             self._by_loop[loop] = pool
         return pool
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[PoolConnectionProxy[Record]]:
+        """Lend a connection of this loop's pool. Raises `DatabaseError` if there is none to be had."""
+        pool = await self.get()
+        with driver_errors():
+            conn = await pool.acquire()
+        try:
+            yield conn
+        finally:
+            await pool.release(conn)
 
     async def close(self) -> None:
         """Close this loop's pool; a connection that is not back within two seconds is terminated."""

@@ -17,7 +17,6 @@ from typing import cast
 
 import anyio
 
-from jobq.core.failure import describe
 from jobq.core.job import ClaimedJob, JobId
 from jobq.core.outcomes import (
     Ended,
@@ -31,6 +30,7 @@ from jobq.core.outcomes import (
     before_start,
     judge,
     must_run_alone,
+    tell_failure,
 )
 from jobq.errors import PayloadError
 from jobq.handle import Job, Scope
@@ -248,7 +248,7 @@ class Executor:
         if attempt.job.completed:
             self.finished += 1
             if isinstance(ended, Raised):
-                failure = describe(ended.error)
+                failure = tell_failure(claimed, ended.error, attempt.handler.policy)
                 self._emit(FailedAfterCompletion(claimed.id, claimed.kind, failure.type, failure.message))
         else:
             outcome = judge(claimed, ended, attempt.handler.policy, draw=random.random())

@@ -124,7 +124,8 @@ class Settler:
             return
         (one,) = batch
         replacement = _plain_record(one, error)
-        self._emit(OutcomeNotStored(one.claimed.id, one.claimed.kind, str(error), replacement is not None))
+        said = str(error).partition("\nDETAIL:")[0]  # the detail quotes the row, and its payload
+        self._emit(OutcomeNotStored(one.claimed.id, one.claimed.kind, said, replacement is not None))
         if replacement is None:
             self.given_up += 1
         else:
@@ -197,9 +198,11 @@ def _plain_record(one: Settlement, error: DatabaseError) -> Settlement | None:
     """Return *one* with a plain failure in place of the one that was refused, or None if it has none to replace."""
     failure = plain(f"{_UNSTORABLE}: {type(error).__name__}")
     match one.outcome:
-        case Retry(refused, delay_s, note) if refused != failure:
+        case Retry(refused, delay_s, note) if refused.message != failure.message:
+            failure = msgspec.structs.replace(failure, redact=refused.redact)
             return msgspec.structs.replace(one, outcome=Retry(failure, delay_s, note))
-        case Dead(refused, reason, started) if refused != failure:
+        case Dead(refused, reason, started) if refused.message != failure.message:
+            failure = msgspec.structs.replace(failure, redact=refused.redact)
             return msgspec.structs.replace(one, outcome=Dead(failure, reason, started))
         case _:
             return None

@@ -23,6 +23,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from jobq.core.job import ClaimedJob, WorkerId
+from jobq.core.redaction import cover_passwords
 from jobq.db.connect import Link
 from jobq.db.migrate import check_version
 from jobq.db.reports import Reports
@@ -257,8 +258,8 @@ class Worker:
                 now = time.monotonic()
                 crashes = [*(at for at in crashes if now - at < RESTARTS_WITHIN_S), now]
                 restarting = len(crashes) <= RESTARTS
-                text = "".join(traceback.format_exception(error))
-                self._emit(LoopCrashed(name, type(error).__name__, str(error), text, restarting))
+                text = cover_passwords("".join(traceback.format_exception(error)))
+                self._emit(LoopCrashed(name, type(error).__name__, cover_passwords(str(error)), text, restarting))
                 if not restarting:
                     self._exit_code = ExitCode.CRASHED
                     self._stop.set()

@@ -50,6 +50,11 @@ class Command:
             asyncio.create_task(self._read(name, stream)) for name, stream in streams.items() if stream is not None
         ]
 
+    @property
+    def title(self) -> str:
+        """What the list of processes shows of it."""
+        return Path(f"/proc/{self._process.pid}/cmdline").read_text()
+
     async def says(self, text: str, *, times: int = 1) -> None:
         """Wait until it has written *text* so many times, on stdout and stderr together."""
         async with asyncio.timeout(LIMIT_S):

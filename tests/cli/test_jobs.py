@@ -191,8 +191,8 @@ async def test_a_job_is_json_for_programs(rows: Rows, call: Call) -> None:
     """The same fields in every state; what the history does not keep is null."""
     ids = await one_in_each_state(rows)
 
-    live = json.loads((await call("jobs", ids["running"], "--json")).out)
-    done = json.loads((await call("jobs", ids["done"], "--json")).out)
+    live = json.loads((await call("jobs", ids["running"], "--payload", "--json")).out)
+    done = json.loads((await call("jobs", ids["done"], "--payload", "--json")).out)
 
     assert live.keys() == done.keys()
     assert (live["state"], live["payload"], live["fence"]) == ("running", {"order_id": 7}, 1)

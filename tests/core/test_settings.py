@@ -151,11 +151,29 @@ def test_what_is_no_dsn_is_refused_with_the_remedy(dsn: str, remedy: str) -> Non
     with pytest.raises(ConfigurationError) as given_error:
         find_dsn(dsn, {})
     assert remedy in str(given_error.value)
-    assert str(given_error.value).startswith("the given DSN starts with")
+    assert str(given_error.value).startswith(("the given DSN starts with", "the given DSN is no URI"))
 
     if dsn:
-        with pytest.raises(ConfigurationError, match="JOBQ_DSN starts with"):
+        with pytest.raises(ConfigurationError, match=r"JOBQ_DSN (starts with|is no URI)"):
             find_dsn(None, {"JOBQ_DSN": dsn})
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql:///app",
+        "postgresql://db/app",
+        "postgresql://me@db:5433/app?sslmode=verify-full&target_session_attrs=read-write",
+        "postgres://me:p%40ss%2Fw%23rd@one:5432,two:5433,three/app",
+        "postgresql://me:secret@[::1]:5432/app",
+        "postgresql://me@/app?host=/run/postgresql&port=5432",
+        "postgresql://%2Frun%2Fpostgresql/app",
+        "postgresql://db/app?user=me@azure",
+    ],
+)
+def test_what_is_a_dsn_is_taken_as_it_is(dsn: str) -> None:
+    """Whatever the driver can tell apart."""
+    assert find_dsn(dsn, {}) == dsn
 
 
 def test_a_scheme_alone_is_no_dsn() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from jobq import Queue
+from jobq.db.roles import roles_sql
 from tests.docs.conftest import PROCESSES, Told, Work, discard, line_with
 from tests.docs.snippets import commands, run, snippets
 
@@ -131,3 +132,25 @@ async def test_the_handlers_bear_a_second_run(database: str, work: Work, db: Con
     assert ("charge", 7, f"charge-{charged.id}") in provider.calls
     assert await value("select published_at is not null and fence > 0 from page where id = 3")
     assert await value("select count(*) from jobq.done where kind = 'rebuild_index'") == 3  # two pages, and the end
+
+
+async def test_the_security_page_gives_roles_to_users_and_redacts_fields(db: Conn) -> None:
+    """Its SQL after that of `jobq roles`, all of it rolled back, and its handler."""
+    (users,) = snippets("docs/security.md", "sql")
+    (handler,) = snippets("docs/security.md", "python")
+    names: dict[str, Any] = {}
+    transaction = db.transaction()
+    await transaction.start()
+    try:
+        await db.execute(roles_sql("jobq").replace("begin;", "", 1).replace("\ncommit;", "", 1))
+        await db.execute(users.text)
+        may_enqueue = await db.fetchval(
+            "select has_function_privilege('shop_web', oid, 'execute') from pg_proc where proname = 'enqueue'"
+        )
+    finally:
+        await transaction.rollback()
+
+    await run(handler, names)
+
+    assert may_enqueue is True
+    assert names["queue"].handlers["charge_card"].signature.redact == ("buyer.token", "card_number")

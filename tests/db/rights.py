@@ -1,0 +1,244 @@
+"""Who may do what: each statement of jobq, some that are none of jobq's, and each object of the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from jobq.core.job import JobId
+from jobq.core.position import FRONT
+from jobq.core.states import State
+from jobq.db import migrate
+from jobq.db.overview import Overview
+from jobq.db.reports import DeadFilter, JobFilter, Reports
+from jobq.db.store import KindCount, Owned, Sleeper
+from tests.db.rows import KIND, QUEUE, Rows, error_json, new_job, new_worker, worker_row
+
+if TYPE_CHECKING:
+    from tests.conftest import Conn
+
+EVERYBODY = frozenset({"producer", "worker", "reader", "operator"})
+PRODUCERS = frozenset({"producer", "worker"})
+WORKERS = frozenset({"worker"})
+READERS = frozenset({"reader", "operator"})
+OPERATORS = frozenset({"operator"})
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+NOBODYS = Owned(JobId(1), 1)
+
+
+class Actor:
+    """One role at its connection, beside *rows*, which may do everything."""
+
+    def __init__(self, conn: Conn, rows: Rows) -> None:
+        self.conn = conn
+        self.rows = rows
+        self.store = rows.store
+        self.reports = Reports(rows.store.schema)
+
+    async def settle(self, name: str, *values: object) -> object:
+        """Write about a running attempt."""
+        attempt = await self.rows.running()
+        return await getattr(self.store, name)(self.conn, attempt.worker_id, [attempt], *([one] for one in values))
+
+    async def list_jobs(self, state: State) -> object:
+        """List the jobs in one state."""
+        return await self.reports.list_jobs(self.conn, JobFilter(), states=[state], limit=5)
+
+
+Work = Callable[[Actor], Awaitable[object]]
+
+
+async def _take_keys(actor: Actor, key: str) -> object:
+    return await actor.store.take_keys(actor.conn, [await actor.rows.waiting()], [KIND], [key], 60.0)
+
+
+async def _purge_keys(actor: Actor) -> object:
+    await actor.rows.waiting(idempotency_key="gone")
+    await actor.rows.run("update @schema@.idempotency_key set until = now() - interval '1 hour'")
+    await actor.rows.run("delete from @schema@.job")
+    return await actor.store.purge_keys(actor.conn, LONG_AGO, 10)
+
+
+async def _empty_slot(actor: Actor) -> object:
+    await actor.rows.run(
+        """
+        insert into @schema@.done (
+            id, enqueued_at, finished_at, run_ms, attempt, crashes, slot, priority, queue, kind, outcome, payload
+        )
+        select 1, now() - interval '9 days', now() - interval '9 days', 1, 1, 0,
+            (floor(extract(epoch from clock_timestamp()) / slot_s)::bigint + 2) % 8, 5, 'mail', 'old', 'done', '{}'
+        from @schema@.history
+        """
+    )
+    given_back = await actor.store.empty_oldest_slot(actor.conn)
+    assert given_back
+    return given_back
+
+
+async def _redrive(actor: Actor) -> object:
+    letters = [await actor.rows.dead(idempotency_key="again"), await actor.rows.dead()]
+    redriven = await actor.store.redrive_jobs(actor.conn, letters)
+    assert [one.owner_id for one in redriven] == letters
+    return redriven
+
+
+def _keyed(key: str) -> Work:
+    job = new_job(idempotency_key=key)
+    return lambda a: a.store.enqueue_job(a.conn, job, answers_for_s=60.0, notify=True)
+
+
+def _sleeper() -> Sleeper:
+    return Sleeper(QUEUE, new_worker(), "async")
+
+
+COUNTS = [KindCount(QUEUE, KIND, 1, 0, 0, {3: 1})]
+
+CHANGES: dict[str, tuple[frozenset[str], Work]] = {
+    # Who may redrive adds jobs, so operators may too, but for the SQL function.
+    "enqueue_job": (
+        PRODUCERS | OPERATORS,
+        lambda a: a.store.enqueue_job(a.conn, new_job(), answers_for_s=60.0, notify=True),
+    ),
+    "enqueue_job, new key": (PRODUCERS, _keyed("fresh")),
+    "draw_ids": (PRODUCERS, lambda a: a.store.draw_ids(a.conn, 3)),
+    "take_keys": (PRODUCERS | OPERATORS, lambda a: _take_keys(a, "bulk")),
+    "insert_jobs": (PRODUCERS | OPERATORS, lambda a: a.store.insert_jobs(a.conn, [JobId(10**9)], [new_job()])),
+    "notify_sleepers": (PRODUCERS | OPERATORS, lambda a: a.store.notify_sleepers(a.conn, [QUEUE])),
+    "claim_jobs": (
+        WORKERS,
+        lambda a: a.store.claim_jobs(
+            a.conn, queue=QUEUE, kinds=[KIND], limit=5, worker_id=new_worker(), lease_s=60.0, marks=FRONT
+        ),
+    ),
+    "find_passed": (WORKERS, lambda a: a.store.find_passed(a.conn, queue=QUEUE, kinds=[KIND], marks=FRONT)),
+    "settle_done": (WORKERS, lambda a: a.settle("settle_done", 7)),
+    "settle_retry": (WORKERS, lambda a: a.settle("settle_retry", 0.0, error_json())),
+    "settle_released": (WORKERS, lambda a: a.settle("settle_released", 0.0)),
+    "settle_dead": (WORKERS, lambda a: a.settle("settle_dead", True, "permanent failure", error_json())),
+    "fall_asleep": (WORKERS, lambda a: a.store.fall_asleep(a.conn, _sleeper(), 5.0)),
+    "wake_up": (WORKERS, lambda a: a.store.wake_up(a.conn, _sleeper())),
+    # PostgreSQL lets every session notify every channel; all that it can do here is to wake a worker.
+    "try_listener": (EVERYBODY, lambda a: a.store.try_listener(a.conn, "?")),
+    "beat": (WORKERS, lambda a: a.store.beat(a.conn, worker_row(new_worker()), 20.0)),
+    "say_goodbye": (WORKERS, lambda a: a.store.say_goodbye(a.conn, new_worker())),
+    "renew_jobs": (WORKERS, lambda a: a.store.renew_jobs(a.conn, new_worker(), [NOBODYS], 60.0)),
+    "isolate_job": (WORKERS, lambda a: a.store.isolate_job(a.conn, new_worker(), NOBODYS)),
+    "release_strays": (WORKERS, lambda a: a.store.release_strays(a.conn, new_worker(), [])),
+    "list_lapsed_workers": (WORKERS | READERS, lambda a: a.store.list_lapsed_workers(a.conn)),
+    "reap_worker": (WORKERS, lambda a: a.store.reap_worker(a.conn, new_worker(), pause_s=1.0, limit=5)),
+    "forget_worker": (WORKERS, lambda a: a.store.forget_worker(a.conn, new_worker())),
+    "list_orphans": (WORKERS | READERS, lambda a: a.store.list_orphans(a.conn, 5)),
+    "reap_orphans": (WORKERS, lambda a: a.store.reap_orphans(a.conn, [NOBODYS], pause_s=1.0)),
+    "redrive_jobs": (OPERATORS, _redrive),
+    "delete_dead_letters": (OPERATORS, lambda a: a.store.delete_dead_letters(a.conn, [])),
+    "empty_oldest_slot": (WORKERS, _empty_slot),
+    "purge_keys": (WORKERS, _purge_keys),
+    "record_kind_stats": (WORKERS, lambda a: a.store.record_kind_stats(a.conn, new_worker(), COUNTS)),
+    "purge_kind_stats": (WORKERS, lambda a: a.store.purge_kind_stats(a.conn, 5)),
+    "purge_sleepers": (WORKERS, lambda a: a.store.purge_sleepers(a.conn)),
+}
+"""Every method of the store, and who may call it."""
+
+QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
+    "list_dead": (READERS, lambda a: a.reports.list_dead(a.conn, DeadFilter(), limit=5)),
+    "count_dead": (READERS, lambda a: a.reports.count_dead(a.conn, DeadFilter())),
+    "page_dead_ids": (
+        READERS,
+        lambda a: a.reports.page_dead_ids(a.conn, DeadFilter(), after=JobId(0), upto=JobId(9), limit=5),
+    ),
+    "show_dead": (READERS, lambda a: a.reports.show_dead(a.conn, JobId(1))),
+    "list_jobs, waiting": (WORKERS | READERS, lambda a: a.list_jobs(State.WAITING)),
+    "list_jobs, running": (WORKERS | READERS, lambda a: a.list_jobs(State.RUNNING)),
+    "list_jobs, done": (READERS, lambda a: a.list_jobs(State.DONE)),
+    "show_job": (READERS, lambda a: a.reports.show_job(a.conn, JobId(1))),
+    "has_ready": (WORKERS | READERS, lambda a: a.reports.has_ready(a.conn, [QUEUE], [KIND])),
+    "look": (READERS, lambda a: Overview(a.store.schema).look(a.conn)),
+    "check_version": (EVERYBODY, lambda a: migrate.check_version(a.conn, a.store.schema)),
+}
+"""Every method of the reports and of the overview, and who may call it."""
+
+FORGERIES = {
+    "read a payload": (WORKERS | READERS, "select payload from @schema@.job"),
+    "read the history's payloads": (READERS, "select payload from @schema@.done"),
+    "change a payload": (frozenset[str](), "update @schema@.job set payload = '{}'"),
+    "move a job to another queue": (frozenset[str](), "update @schema@.job set queue = 'mine'"),
+    "enqueue a job as running": (frozenset[str](), "insert into @schema@.job (worker_id) values (gen_random_uuid())"),
+    "drop jobs": (WORKERS, "delete from @schema@.job"),
+    "empty the jobs": (frozenset[str](), "truncate @schema@.job"),
+    "change a dead letter": (frozenset[str](), "update @schema@.dead_letter set payload = '{}'"),
+    "rewrite the history": (frozenset[str](), "update @schema@.done set outcome = 'done'"),
+    "switch the history off": (frozenset[str](), "update @schema@.history set slot_s = 0"),
+    "pretend a migration": (frozenset[str](), "insert into @schema@.migration values (99, 'x')"),
+    "create a table": (frozenset[str](), "create table @schema@.mine (id int)"),
+    "drop a table": (frozenset[str](), "drop table @schema@.done"),
+}
+"""What no statement of jobq does, and who could do it all the same."""
+
+RIGHTS = {
+    "dead_letter": {"worker": "INSERT", "reader": "SELECT", "operator": "DELETE UPDATE(redrives)"},
+    "done": {"worker": "INSERT", "reader": "SELECT"},
+    **{f"done_{slot}": {"worker": "SELECT TRUNCATE"} for slot in range(8)},
+    "empty_oldest_slot()": {"worker": "EXECUTE"},
+    "enqueue(text,jsonb,text,timestamp with time zone,integer,text,interval,integer,jsonb,boolean)": {
+        "producer": "EXECUTE"
+    },
+    "history": {"worker": "SELECT"},
+    "idempotency_key": {
+        "producer": "INSERT SELECT UPDATE(job_id) UPDATE(until)",
+        "worker": "DELETE",
+        "operator": "INSERT SELECT UPDATE(job_id) UPDATE(until)",
+    },
+    "job": {
+        "producer": "INSERT(enqueued_at) INSERT(headers) INSERT(id) INSERT(idempotency_key) INSERT(kind)"
+        " INSERT(max_attempts) INSERT(payload) INSERT(priority) INSERT(queue) INSERT(run_at) SELECT(enqueued_at)"
+        " SELECT(id) SELECT(run_at)",
+        "worker": "DELETE SELECT UPDATE(alone_fence) UPDATE(attempt) UPDATE(claimed_at) UPDATE(crashes) UPDATE(errors)"
+        " UPDATE(fence) UPDATE(first_failed_at) UPDATE(lease_until) UPDATE(lone_crashes) UPDATE(run_at)"
+        " UPDATE(worker_id)",
+        "reader": "SELECT",
+        "operator": "INSERT(enqueued_at) INSERT(errors) INSERT(fence) INSERT(first_failed_at) INSERT(headers)"
+        " INSERT(id) INSERT(idempotency_key) INSERT(kind) INSERT(max_attempts) INSERT(payload) INSERT(priority)"
+        " INSERT(queue) INSERT(redrives) INSERT(run_at)",
+    },
+    "job_id_seq": {"producer": "USAGE"},
+    "kind_stat": {"worker": "DELETE INSERT SELECT UPDATE(counts)", "reader": "SELECT"},
+    "migration": {"producer": "SELECT", "worker": "SELECT", "reader": "SELECT"},
+    "notify_sleepers(text[])": {"producer": "EXECUTE", "operator": "EXECUTE"},
+    "sleeper": {
+        "producer": "SELECT(queue) SELECT(until)",
+        "worker": "DELETE INSERT SELECT UPDATE(until)",
+        "operator": "SELECT(queue) SELECT(until)",
+    },
+    "take_key(text,text,bigint,interval)": {"producer": "EXECUTE", "operator": "EXECUTE"},
+    "with_error(jsonb,jsonb)": {"worker": "EXECUTE"},
+    "worker": {"worker": "DELETE INSERT SELECT UPDATE(lease_until)", "reader": "SELECT"},
+}
+"""The decision about each object: what each role may do with it, beside what it has as a member of another."""
+
+GRANTED = """
+with instance as (
+    select n.oid from pg_catalog.pg_namespace n where n.nspname = $1
+), object (name, owner, acl, suffix) as (
+    select c.relname::text, c.relowner, c.relacl, ''
+    from pg_catalog.pg_class c where c.relnamespace = (table instance) and c.relkind in ('r', 'p', 'v', 'm', 'S', 'f')
+    union all
+    select c.relname::text, c.relowner, a.attacl, format('(%s)', a.attname)
+    from pg_catalog.pg_class c
+    join pg_catalog.pg_attribute a on a.attrelid = c.oid
+    where c.relnamespace = (table instance) and a.attacl is not null
+    union all
+    select format('%s(%s)', p.proname, (
+        select string_agg(pg_catalog.format_type(t.oid, null), ',' order by t.place)
+        from unnest(p.proargtypes::oid[]) with ordinality as t (oid, place)
+    )), p.proowner, coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner)), ''
+    from pg_catalog.pg_proc p where p.pronamespace = (table instance)
+)
+select
+    o.name,
+    case when a.grantee = 0 then 'public' else r.rolname::text end as role,
+    a.privilege_type || o.suffix as right
+from object o
+left join lateral pg_catalog.aclexplode(o.acl) a on a.grantee <> o.owner
+left join pg_catalog.pg_roles r on r.oid = a.grantee
+"""
