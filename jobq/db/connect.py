@@ -11,11 +11,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import asyncpg
 
+from jobq.db.hosts import connect_to_first, dsn_of_each_host
 from jobq.errors import (
     AccessRefusedError,
     ConfigurationError,
@@ -107,19 +109,34 @@ def driver_errors() -> Iterator[None]:
         raise ours from error
 
 
-async def connect(dsn: str, *, role: str) -> Connection[Record]:
-    """Open a connection named `jobq ROLE` in `pg_stat_activity`.
+async def connect(dsn: str, *, role: str, **options: Any) -> Connection[Record]:
+    """Open a connection named `jobq ROLE` in `pg_stat_activity`, to the host of *dsn* that can be written to.
 
-    Raises the driver's errors, and `ConfigurationError` for a DSN that the driver does not understand.
+    *options* are asyncpg's. Raises the driver's errors, and `ConfigurationError` for a DSN that the driver does not
+    understand.
     """
+    named: dict[str, Any] = {"timeout": CONNECT_TIMEOUT_S, "server_settings": {"application_name": f"jobq {role}"}}
+    open_one = partial(asyncpg.connect, **named | options)
     try:
-        return await asyncpg.connect(
-            dsn,
-            timeout=CONNECT_TIMEOUT_S,
-            server_settings={"application_name": f"jobq {role}"},
-        )
+        match dsn_of_each_host(dsn):
+            case [one]:
+                return await open_one(one)
+            case several:
+                return await connect_to_first(several, open_one)
     except ValueError as error:
         raise ConfigurationError(f"the DSN cannot be used ({_said(error)}): see libpq's connection URIs") from error
+
+
+def is_read_only(connection: AnyConnection) -> bool:
+    """Say whether the server has told this session that it takes no writes; it does with its next answer (from 14 on).
+
+    A connection to a demoted primary works as before for whoever only reads or listens.
+    """
+    settings = connection.get_settings()
+    return "on" in (
+        getattr(settings, "default_transaction_read_only", "off"),
+        getattr(settings, "in_hot_standby", "off"),
+    )
 
 
 class Link:
@@ -227,9 +244,16 @@ class Ear:
             self._connection.terminate()
 
     async def check(self) -> None:
-        """Ask the server whether this session still listens. Raises `DatabaseUnavailableError` if not, or in 5 s."""
+        """Ask whether this session still listens, where jobs can be enqueued.
+
+        Raises `DatabaseUnavailableError` if not, or if there is no answer in five seconds.
+        """
         assert self._connection is not None
         with driver_errors():
             channels = await self._connection.fetchval(self._statement, timeout=CHECK_TIMEOUT_S)
         if self._channel not in channels:
             raise DatabaseUnavailableError(f"the session no longer listens on {self._channel!r}")
+        if is_read_only(self._connection):
+            raise DatabaseUnavailableError(
+                "the session listens to a server that takes no writes: nobody enqueues there"
+            )

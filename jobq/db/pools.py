@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import anyio
 import asyncpg
 
-from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S, PLAN_AGE_S
+from jobq.db.connect import LEAVE_TIMEOUT_S, PLAN_AGE_S, connect, is_read_only
 
 if TYPE_CHECKING:
-    from asyncpg import Pool, Record
+    from asyncpg import Connection, Pool, Record
 
 MAX_SIZE = 10
 
@@ -47,12 +48,19 @@ class Pools:
                 self._dsn(),
                 min_size=0,
                 max_size=MAX_SIZE,
-                timeout=CONNECT_TIMEOUT_S,
                 max_cached_statement_lifetime=PLAN_AGE_S,
-                server_settings={"application_name": "jobq handlers"},
+                connect=cast(Any, partial(connect, role="handlers")),
+                reset=self._take_back,
             )
             self._by_loop[loop] = pool
         return pool
+
+    async def _take_back(self, connection: Connection[Record]) -> None:
+        """Make *connection* as good as new. If its server takes no writes any more, none is used again."""
+        await connection.reset()
+        pool = self._by_loop.get(asyncio.get_running_loop())
+        if pool is not None and is_read_only(connection):
+            await pool.expire_connections()
 
     async def close(self) -> None:
         """Close this loop's pool; a connection that is not back within two seconds is terminated."""
