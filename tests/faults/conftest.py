@@ -41,7 +41,7 @@ def jobs(conn: Conn, sql: Callable[[str], str]) -> Jobs:
 @pytest.fixture
 async def effects(jobs: Jobs, schema: str) -> str:
     """A table for what handlers write in the transaction that completes their job."""
-    await jobs.script("create table @schema@.effects (job_id bigint not null)")
+    await jobs.script("create table @schema@.effects (job_id bigint not null, fence int)")
     return f"{quote_identifier(schema)}.effects"
 
 
