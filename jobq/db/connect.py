@@ -85,7 +85,7 @@ def translated(error: Exception) -> DatabaseError | SchemaError | None:
     return None
 
 
-def _leaves_doubt(error: BaseException) -> bool:
+def leaves_doubt(error: BaseException) -> bool:
     """Say whether a connection that raised *error*, the driver's or ours, must not be used again."""
     if not isinstance(error, Exception) or isinstance(error, DatabaseUnavailableError | SchemaError):
         return True
@@ -177,7 +177,7 @@ class Link:
                     async with connection.transaction(isolation="read_committed") if self._states_isolation else _AS_IS:
                         yield connection
             except BaseException as error:
-                if _leaves_doubt(error):
+                if leaves_doubt(error):
                     self.terminate()
                 ours = translated(error) if isinstance(error, Exception) else None
                 if isinstance(ours, DatabaseUnavailableError):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -16,12 +17,17 @@ from weakref import WeakKeyDictionary
 import anyio
 import asyncpg
 
-from jobq.db.connect import LEAVE_TIMEOUT_S, PLAN_AGE_S, connect, is_read_only
+from jobq.db.connect import LEAVE_TIMEOUT_S, PLAN_AGE_S, connect, driver_errors, is_read_only, leaves_doubt
+from jobq.errors import DatabaseUnavailableError
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Pool, Record
+    from asyncpg.pool import PoolConnectionProxy
 
 MAX_SIZE = 10
+
+LEND_S = 10.0
+"""For a connection to be free or made, and for one enqueue. A server that is silent must not hold a caller for ever."""
 
 
 class Pools:
@@ -54,6 +60,30 @@ class Pools:
             )
             self._by_loop[loop] = pool
         return pool
+
+    @asynccontextmanager
+    async def lend(self, *, more_s: float | None = 0.0) -> AsyncIterator[PoolConnectionProxy[Record]]:
+        """Lend a connection for statements of jobq's own, for at most `LEND_S` and *more_s* seconds; None: no limit.
+
+        Raises what `Link.lend` does. A connection whose state is in doubt afterwards is terminated, and after one that
+        was of no use all others are replaced before theirs: to find it out one after the other would take for ever.
+        """
+        pool = await self.get()
+        is_lent = False
+        try:
+            with driver_errors(), anyio.fail_after(None if more_s is None else LEND_S + more_s):
+                async with pool.acquire() as connection:
+                    is_lent = True
+                    try:
+                        yield connection
+                    except BaseException as error:
+                        if leaves_doubt(error):
+                            connection.terminate()
+                        raise
+        except DatabaseUnavailableError:
+            if is_lent:
+                await pool.expire_connections()
+            raise
 
     async def _take_back(self, connection: Connection[Record]) -> None:
         """Make *connection* as good as new. If its server takes no writes any more, none is used again."""
