@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 Lifespan = Callable[[], AsyncIterator[object]]
 
 
+SLOWEST_BULK = 100
+"""Jobs a second at which a bulk enqueue on the own pool still counts as alive."""
+
+
 class Queue:
     """The jobs of one schema in one database, and the handlers of this process.
 
@@ -218,7 +222,8 @@ class Queue:
         *notify* false spares the wake-up of sleeping workers, for databases and transactions that refuse NOTIFY.
 
         Raises `EnqueueError` (`PayloadError`, `UnknownKindError`, `NotInTransactionError`) before any SQL, so that
-        the caller's transaction stays usable; `DatabaseError` or `SchemaError` if PostgreSQL refuses.
+        the caller's transaction stays usable; `DatabaseError` or `SchemaError` if PostgreSQL refuses. On the own pool
+        `DatabaseUnavailableError` after ten seconds without an answer: then the job may exist all the same.
         """
         new = self._new_job(job, payload).with_options(
             queue=queue,
@@ -272,7 +277,7 @@ class Queue:
             check_connection(conn, autocommit)
             async with conn.transaction() if autocommit else nullcontext():
                 return await add_jobs(self._store, conn, rows, answers_for_s=answers_for_s, notify=notify)
-        async with self._pools.lend() as own, own.transaction():
+        async with self._pools.lend(more_s=len(rows) / SLOWEST_BULK) as own, own.transaction():
             return await add_jobs(self._store, own, rows, answers_for_s=answers_for_s, notify=notify)
 
     def job(self, kind: str, payload: Mapping[str, object] | None = None) -> NewJob:
@@ -329,7 +334,7 @@ class Queue:
             older_than_s=None if older_than is None else older_than.total_seconds(),
             younger_than_s=None if younger_than is None else younger_than.total_seconds(),
         )
-        async with self._pools.lend() as conn:
+        async with self._pools.lend(more_s=None) as conn:
             return await DeadLetters(self.schema).redrive(conn, wanted)
 
     # -- connections ---------------------------------------------------------------------------------

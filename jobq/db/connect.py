@@ -13,12 +13,14 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import asyncpg
 
+from jobq.db.hosts import connect_to_first, dsn_of_each_host
 from jobq.errors import (
     AccessRefusedError,
     ConfigurationError,
@@ -127,7 +129,7 @@ def _tls_fault(error: Exception) -> Exception | None:
     return fault if is_refusal else None
 
 
-def _leaves_doubt(error: BaseException) -> bool:
+def leaves_doubt(error: BaseException) -> bool:
     """Say whether a connection that raised *error*, the driver's or ours, must not be used again."""
     if not isinstance(error, Exception) or isinstance(error, DatabaseUnavailableError | SchemaError):
         return True
@@ -151,21 +153,26 @@ def driver_errors() -> Iterator[None]:
         raise ours from error
 
 
-async def connect(dsn: str, *, role: str, prepared_statements: bool = False) -> Connection[Record]:
-    """Open a connection named `jobq ROLE` in `pg_stat_activity`.
+async def connect(dsn: str, *, role: str, prepared_statements: bool = False, **options: Any) -> Connection[Record]:
+    """Open a connection named `jobq ROLE` in `pg_stat_activity`, to the host of *dsn* that can be written to.
 
-    Without *prepared_statements*, statements are parsed each time and no name of one is left on the server.
-    Raises the driver's errors, `ConfigurationError` for a DSN that the driver does not understand, and
+    Without *prepared_statements*, statements are parsed each time and no name of one is left on the server. *options*
+    are asyncpg's. Raises the driver's errors, `ConfigurationError` for a DSN that the driver does not understand, and
     `AccessRefusedError` for files of it that cannot be read.
     """
     _check_files(dsn)
+    named: dict[str, Any] = {
+        "timeout": CONNECT_TIMEOUT_S,
+        "statement_cache_size": STATEMENTS_KEPT if prepared_statements else 0,
+        "server_settings": {"application_name": f"jobq {role}"},
+    }
+    open_one = partial(asyncpg.connect, **named | options)
     try:
-        return await asyncpg.connect(
-            dsn,
-            timeout=CONNECT_TIMEOUT_S,
-            statement_cache_size=STATEMENTS_KEPT if prepared_statements else 0,
-            server_settings={"application_name": f"jobq {role}"},
-        )
+        match dsn_of_each_host(dsn):
+            case [one]:
+                return await open_one(one)
+            case several:
+                return await connect_to_first(several, open_one)
     except ssl.SSLError:
         raise  # some are a ValueError, too
     except asyncpg.ClientConfigurationError as error:
@@ -182,6 +189,18 @@ def _check_files(dsn: str) -> None:
         path = query.get(name, [""])[-1]
         if path and not os.access(path, os.R_OK):
             raise AccessRefusedError(f"{name}={path} of the DSN cannot be read: correct the path, or its permissions")
+
+
+def is_read_only(connection: AnyConnection) -> bool:
+    """Say whether the server has told this session that it takes no writes; it does with its next answer (from 14 on).
+
+    A connection to a demoted primary works as before for whoever only reads or listens.
+    """
+    settings = connection.get_settings()
+    return "on" in (
+        getattr(settings, "default_transaction_read_only", "off"),
+        getattr(settings, "in_hot_standby", "off"),
+    )
 
 
 class Link:
@@ -223,7 +242,7 @@ class Link:
                     async with connection.transaction(isolation="read_committed") if self._states_isolation else _AS_IS:
                         yield connection
             except BaseException as error:
-                if _leaves_doubt(error):
+                if leaves_doubt(error):
                     self.terminate()
                 ours = translated(error) if isinstance(error, Exception) else None
                 if isinstance(ours, DatabaseUnavailableError):
@@ -290,9 +309,16 @@ class Ear:
             self._connection.terminate()
 
     async def check(self) -> None:
-        """Ask the server whether this session still listens. Raises `DatabaseUnavailableError` if not, or in 5 s."""
+        """Ask whether this session still listens, where jobs can be enqueued.
+
+        Raises `DatabaseUnavailableError` if not, or if there is no answer in five seconds.
+        """
         assert self._connection is not None
         with driver_errors():
             channels = await self._connection.fetchval(self._statement, timeout=CHECK_TIMEOUT_S)
         if self._channel not in channels:
             raise DatabaseUnavailableError(f"the session no longer listens on {self._channel!r}")
+        if is_read_only(self._connection):
+            raise DatabaseUnavailableError(
+                "the session listens to a server that takes no writes: nobody enqueues there"
+            )

@@ -10,13 +10,15 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import anyio
 import asyncpg
 
-from jobq.db.connect import CONNECT_TIMEOUT_S, LEAVE_TIMEOUT_S, PLAN_AGE_S, STATEMENTS_KEPT, driver_errors
+from jobq.db.connect import LEAVE_TIMEOUT_S, PLAN_AGE_S, connect, driver_errors, is_read_only, leaves_doubt
+from jobq.errors import DatabaseUnavailableError
 from jobq.settings import Route
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
 MAX_SIZE = 10
+
+LEND_S = 10.0
+"""For a connection to be free or made, and for one enqueue. A server that is silent must not hold a caller for ever."""
 
 
 class Pools:
@@ -51,25 +56,48 @@ class Pools:
                 route.dsn,
                 min_size=0,
                 max_size=MAX_SIZE,
-                timeout=CONNECT_TIMEOUT_S,
-                statement_cache_size=STATEMENTS_KEPT if route.prepared_statements else 0,
                 max_cached_statement_lifetime=PLAN_AGE_S,
-                reset=None if route.prepared_statements else _leave_session,
-                server_settings={"application_name": "jobq handlers"},
+                connect=cast(Any, partial(connect, role="handlers", prepared_statements=route.prepared_statements)),
+                reset=partial(self._take_back, resets=route.prepared_statements),
             )
             self._by_loop[loop] = pool
         return pool
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[PoolConnectionProxy[Record]]:
-        """Lend a connection of this loop's pool. Raises `DatabaseError` if there is none to be had."""
+    async def lend(self, *, more_s: float | None = 0.0) -> AsyncIterator[PoolConnectionProxy[Record]]:
+        """Lend a connection for statements of jobq's own, for at most `LEND_S` and *more_s* seconds; None: no limit.
+
+        Raises what `Link.lend` does. A connection whose state is in doubt afterwards is terminated, and after one that
+        was of no use all others are replaced before theirs: to find it out one after the other would take for ever.
+        """
         pool = await self.get()
-        with driver_errors():
-            conn = await pool.acquire()
+        is_lent = False
         try:
-            yield conn
-        finally:
-            await pool.release(conn)
+            with driver_errors(), anyio.fail_after(None if more_s is None else LEND_S + more_s):
+                async with pool.acquire() as connection:
+                    is_lent = True
+                    try:
+                        yield connection
+                    except BaseException as error:
+                        if leaves_doubt(error):
+                            connection.terminate()
+                        raise
+        except DatabaseUnavailableError:
+            if is_lent:
+                await pool.expire_connections()
+            raise
+
+    async def _take_back(self, connection: Connection[Record], *, resets: bool) -> None:
+        """Make *connection* as good as new. If its server takes no writes any more, none is used again.
+
+        Behind a pooler it *resets* nothing, which would be done to whichever server connection comes next. asyncpg has
+        ended the transaction before it asks.
+        """
+        if resets:
+            await connection.reset()
+        pool = self._by_loop.get(asyncio.get_running_loop())
+        if pool is not None and is_read_only(connection):
+            await pool.expire_connections()
 
     async def close(self) -> None:
         """Close this loop's pool; a connection that is not back within two seconds is terminated."""
@@ -79,10 +107,3 @@ class Pools:
         with anyio.move_on_after(LEAVE_TIMEOUT_S):
             await pool.close()
         pool.terminate()
-
-
-async def _leave_session(_: Connection[Record]) -> None:
-    """Reset nothing: behind a pooler that would be done to whichever server connection comes next.
-
-    asyncpg has ended the transaction before it asks.
-    """

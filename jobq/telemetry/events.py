@@ -150,9 +150,13 @@ class LoopUnblocked(msgspec.Struct, frozen=True):
 
 
 class LeaseLapsed(msgspec.Struct, frozen=True):
-    """No beat came through for as long as the worker's lease lasts: *running* jobs are cancelled and handed back."""
+    """No beat came through for as long as the worker's lease lasts: *running* jobs are cancelled and handed back.
+
+    *cancelled* names them, `KIND ID`. Said again for jobs that a claim under way brings while the lease is lapsed.
+    """
 
     running: int
+    cancelled: list[str]
 
 
 class WorkerReaped(msgspec.Struct, frozen=True):

@@ -74,9 +74,10 @@ def describe(event: Event) -> tuple[int, str]:
             return logging.WARNING, f"{what} has blocked the event loop for {still_s:.1f} s, at {location}"
         case events.LoopUnblocked(blocked_s):
             return logging.WARNING, f"the event loop turns again after {blocked_s:.1f} s"
-        case events.LeaseLapsed(running):
+        case events.LeaseLapsed(running, cancelled):
             level = logging.ERROR if running else logging.WARNING
-            return level, f"the worker's lease has lapsed: {running} running jobs are cancelled and handed back"
+            names = f": {', '.join(cancelled)}" if cancelled else ""
+            return level, f"the worker's lease has lapsed: {running} running jobs are cancelled and handed back{names}"
         case events.WorkerReaped(worker_id, jobs):
             return logging.WARNING, f"worker {worker_id} is gone: {jobs} jobs were taken back"
         case events.JobReaped(job_id, kind, attempt):

@@ -239,11 +239,12 @@ class Parts:
             executor.lose(fences)
 
     def _interrupt_lapsed(self, first: bool) -> None:
-        if first:
-            self._emit(LeaseLapsed(self.running))
+        running, cancelled = self.running, []
         for executor in self.executors:
             executor.hand_back_waiting()
-            executor.interrupt_all()
+            cancelled += [f"{one.kind} {one.id}" for one in executor.interrupt_all()]
+        if first or cancelled:
+            self._emit(LeaseLapsed(running, cancelled))
 
     # -- the end -------------------------------------------------------------------------------------
 

@@ -313,12 +313,15 @@ class Executor:
                     self._give_up(attempt)
 
     def interrupt_all(self) -> list[ClaimedJob]:
-        """Cancel every running attempt; they are released, attempt returned. Returns their jobs."""
+        """Cancel every running attempt; they are released, attempt returned. Returns their jobs.
+
+        Threads cannot be cancelled: they run on, and are not among them.
+        """
         now = time.monotonic()
         interrupted = [attempt for attempt in self._running if attempt.interruption is None]
         for attempt in interrupted:
             self._interrupt(attempt, Interrupted(), now)
-        return [attempt.claimed for attempt in interrupted]
+        return [attempt.claimed for attempt in interrupted if attempt.interruption is not None]
 
     async def end_rest(self, limit_s: float) -> None:
         """Cancel what still runs, settling nothing, and wait for it at most *limit_s* seconds: the worker is gone."""

@@ -33,7 +33,7 @@ SOON = Backoff(base_s=0.1, cap_s=0.5)
 queue = Queue(schema=os.environ["FAULTS_SCHEMA"])
 
 
-def note(what: str, job: Job) -> None:
+def note(what: str, job: Job, token: str = "") -> None:
     """Write one effect to the ledger. One short write to a file opened for appending is not torn."""
     entry = {
         "what": what,
@@ -43,6 +43,7 @@ def note(what: str, job: Job) -> None:
         "fence": job.fence,
         "pid": os.getpid(),
         "at": time.clock_gettime(time.CLOCK_BOOTTIME),
+        "token": token,
     }
     os.write(LEDGER, json.dumps(entry).encode() + b"\n")
 
@@ -84,6 +85,29 @@ async def nap(job: Job, seconds: float) -> None:
         note("cancelled", job)
         raise
     note("end", job)
+
+
+@queue.task(kind="errand", timeout=4.0, backoff=SOON, max_attempts=1000, max_crashes=1000, on_duplicate="accounted for")
+async def errand(job: Job, token: str, seconds: float, writes: bool) -> None:
+    """Sleep, and then, if it *writes*, write one row in the transaction that completes the job.
+
+    One that writes ignores a cancellation while it sleeps: only the fence keeps what it has lost from being written.
+    """
+    note("start", job, token)
+    wake_at = time.clock_gettime(time.CLOCK_BOOTTIME) + seconds
+    while (left_s := wake_at - time.clock_gettime(time.CLOCK_BOOTTIME)) > 0:
+        try:
+            await asyncio.sleep(left_s)
+        except asyncio.CancelledError:
+            note("cancelled", job, token)
+            if not writes:
+                raise
+    note("end", job, token)
+    if writes:
+        async with job.transaction() as conn:
+            await conn.execute(
+                f"insert into {os.environ['FAULTS_EFFECTS']} (job_id, fence) values ($1, $2)", job.id, job.fence
+            )
 
 
 @queue.task(kind="write", backoff=SOON, on_duplicate="the table shows it")

@@ -27,6 +27,7 @@ class Effect(msgspec.Struct, frozen=True):
     fence: int
     pid: int
     at: float
+    token: str = ""
 
 
 def now() -> float:

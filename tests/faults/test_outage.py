@@ -6,7 +6,12 @@ import asyncio
 import signal
 import time
 
+import pytest
+
+from jobq import Queue
 from jobq.core.states import State
+from jobq.db import pools
+from jobq.errors import DatabaseUnavailableError
 from tests.faults.conftest import Add
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger, now
@@ -179,3 +184,19 @@ async def test_a_claim_that_arrives_after_its_worker_gave_it_up_comes_back_by_th
     await jobs.all_become(State.DONE, 2)
     assert [ledger.starts(one) for one in (running, taken)] == [1, 1]
     assert worker.lines("lost its lease") == []
+
+
+async def test_an_enqueue_into_a_black_hole_ends_and_no_connection_of_its_time_is_used_again(
+    proxy: Proxy, schema: str, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F01: on the own pool: whoever enqueues is told that there was no answer, and the next one gets through."""
+    monkeypatch.setattr(pools, "LEND_S", 1.0)
+    async with Queue(proxy.dsn, schema=schema) as queue:
+        await asyncio.gather(*(queue.enqueue("nap", {"seconds": 0.0}, queue="default") for _ in range(3)))
+
+        proxy.deafen("jobq handlers")
+        with pytest.raises(DatabaseUnavailableError, match="no answer in time"):
+            await queue.enqueue("nap", {"seconds": 0.0}, queue="default")
+        await asyncio.gather(*(queue.enqueue("nap", {"seconds": 0.0}, queue="default") for _ in range(3)))
+
+    await jobs.all_become(State.WAITING, 6)

@@ -104,6 +104,7 @@ async def test_a_worker_that_cannot_beat_hands_its_jobs_back(
         await jobs.all_become(State.DONE, 2)
 
     assert lapsed.running == 2
+    assert sorted(lapsed.cancelled) == [f"work {first.id}", f"work {second.id}"]
     assert sorted(cancelled) == [first.id, second.id]
     assert (await jobs.get(first.id)).attempt == 1
     assert len(seen.of(LeaseLapsed)) == 1
