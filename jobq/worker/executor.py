@@ -105,8 +105,8 @@ class Executor:
 
     @property
     def runs_anything(self) -> bool:
-        """Whether a handler runs here, also one that was given up and holds no slot any more."""
-        return bool(self._running) or any(not task.done() for task in self._given_up)
+        """Whether a handler runs here or is about to, also one that was given up and holds no slot any more."""
+        return bool(self._running or self._waiting) or any(not task.done() for task in self._given_up)
 
     async def wait_room(self) -> None:
         """Wait until a claim is worth its while: for a free slot, or for half of what may be claimed ahead."""
@@ -123,19 +123,23 @@ class Executor:
     # -- starting ------------------------------------------------------------------------------------
 
     def start(self, claimed: Sequence[ClaimedJob]) -> None:
-        """Start an attempt for each claimed job, or let it wait for a slot; none waits while a slot is free."""
+        """Take claimed jobs over. Those that there are slots for start when the caller awaits something.
+
+        So the next claim is sent first, and is under way while they start.
+        """
         self.started += len(claimed)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
         for one in claimed:
             self._supersede(one.id)
             policy = self._handlers[one.kind].policy
             if must_run_alone(one, policy) and before_start(one, policy) is None:
                 self._on_suspect(self, one)
-            elif len(self._running) < self.slots:
-                self.start_one(one)
             else:
                 if not self._waiting:
                     self._waited_since = time.monotonic()
                 self._waiting[one.id] = one
+        self._loop.call_soon(self._start_waiting)
 
     def start_one(self, claimed: ClaimedJob) -> None:
         """Start an attempt, whatever is known about its job."""

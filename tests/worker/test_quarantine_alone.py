@@ -50,6 +50,25 @@ async def test_a_suspect_runs_alone(queue: Queue, rows: Rows, hall: Hall, jobs: 
     assert (await jobs.get(job_id)).attempt == 3
 
 
+async def test_a_suspect_waits_also_for_those_that_were_claimed_with_it(
+    queue: Queue, rows: Rows, hall: Hall, jobs: Jobs, working: Working
+) -> None:
+    """A claim as large as could be is followed by the next at once, and they start after that: no moment of quiet."""
+    await suspect(rows)
+    await queue.enqueue_many([hall.bind("first"), hall.bind("second")])
+
+    async with working(default_slots=3):
+        await hall.has("first", "second")
+        for _ in range(20):  # the quarantine gets its chance
+            assert await jobs.count() == {State.RUNNING: 3}
+        assert hall.inside == {"first", "second"}
+        for name in ("first", "second", "suspect"):
+            hall.may_go[name].set()
+        await jobs.all_become(State.DONE, 3)
+
+    assert hall.log[-2:] == [("in", "suspect"), ("out", "suspect")]
+
+
 async def test_a_suspect_is_alone_among_all_queues_and_executors(
     queue: Queue, rows: Rows, hall: Hall, jobs: Jobs, working: Working
 ) -> None:
