@@ -53,7 +53,8 @@ def layers(session: nox.Session) -> None:
 @nox.session(python=False, requires=["env"], tags=["ci"])
 def tests(session: nox.Session) -> None:
     """The tests on the embedded PostgreSQL. `nox -s tests -- tests/core -k retry` runs some."""
-    pytest(session, TWO_PROCESSES, "tests", "--ignore=tests/docs", "--ignore=tests/faults")
+    elsewhere = [f"--ignore=tests/{folder}" for folder in ("benchmarks", "docs", "faults")]
+    pytest(session, TWO_PROCESSES, "tests", *elsewhere)
 
 
 @nox.session(python=False, requires=["env"], tags=["ci"])
@@ -75,6 +76,12 @@ def pg15(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """README, docs, examples and the demo, run as written."""
     pytest(session, "tests/docs")
+
+
+@nox.session(python=False, requires=["env"], tags=["ci"])
+def benchmarks(session: nox.Session) -> None:
+    """Every benchmark once, small, and a tenth of `chaos`: does each still measure what it says?"""
+    pytest(session, "tests/benchmarks")
 
 
 @nox.session(python=False, requires=["env"], default=False)
