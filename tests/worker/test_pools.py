@@ -115,3 +115,17 @@ async def test_a_child_process_does_not_touch_the_pool_of_its_parent(
 
     assert (done.returncode, done.stderr) == (0, "")
     assert await jobs.count() == {State.WAITING: 3}
+
+
+async def test_what_a_handler_listens_to_does_not_outlast_its_use_of_the_pool(queue: Queue) -> None:
+    """F80: a session that listens and that nobody reads holds up the notifications of the whole server."""
+    pool = await queue.pool()
+    async with pool.acquire() as conn:
+        await conn.execute("listen news")
+        used = await conn.fetchval("select pg_backend_pid()")
+
+    async with pool.acquire() as conn:
+        again = await conn.fetchval("select pg_backend_pid()")
+        heard = await conn.fetch("select pg_listening_channels()")
+
+    assert (again, heard) == (used, [])
