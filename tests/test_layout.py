@@ -30,6 +30,7 @@ MAY_KEEP_A_CANCELLATION = {"jobq/worker/executor.py: _run"}
 CANCELLATIONS = {"CancelledError", "BaseException", "get_cancelled_exc_class"}
 # The clock and chance, where an import cannot be forbidden because the module has an innocent use.
 CLOCK_AND_CHANCE = {"now", "utcnow", "today", "uuid1", "uuid4"}
+LOOPS_OF_THE_THREAD = {"get_event_loop", "set_event_loop", "get_event_loop_policy", "set_event_loop_policy"}
 LOOKS_LIKE_SQL = re.compile(
     r"""
       ^\s*select\s+(\d|[\w.]+\() | \bselect\b.*\bfrom\b | \binsert\s+into\b | \bupdate\s+\S+\s+set\b
@@ -157,6 +158,13 @@ def test_the_core_is_given_time_and_chance() -> None:
     ]
 
     assert calls == []
+
+
+def test_nobody_asks_for_an_event_loop_that_may_not_run() -> None:
+    """F110: outside of a loop `get_event_loop` warns, and from Python 3.14 on it raises."""
+    asks = [name(path) for path, tree in under(PACKAGE).items() if names_in(tree) & LOOPS_OF_THE_THREAD]
+
+    assert asks == []
 
 
 def keeps_a_cancellation(function: ast.AsyncFunctionDef) -> bool:

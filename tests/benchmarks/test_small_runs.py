@@ -143,7 +143,7 @@ async def test_mixed(dsn: str, options: argparse.Namespace, monkeypatch: pytest.
 
 
 async def test_memory(dsn: str, options: argparse.Namespace) -> None:
-    """The worker's memory after each tenth."""
+    """F100: the worker's memory after each tenth."""
     report = await memory.measure(dsn, options)
 
     assert report.void == ""

@@ -62,7 +62,7 @@ async def shown(run: Run, *options: str, **variables: Any) -> dict[str, Any]:
 
 
 async def test_the_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: Path, run: Run) -> None:
-    """And the default comes last; each says where it is from."""
+    """F104: and the default comes last; each says where it is from."""
     default = await shown(run)
     (tmp_path / "jobq.toml").write_text('grace = "1s"')
     from_file = await shown(run)
@@ -90,7 +90,7 @@ async def test_the_dsn_has_two_variables(tmp_path: Path, run: Run) -> None:
 
 
 async def test_every_setting_can_be_stated_everywhere(tmp_path: Path, run: Run) -> None:
-    """In the file and in the environment, in their spellings, and with the same result."""
+    """F104: in the file and in the environment, in their spellings, and with the same result."""
     (tmp_path / "src").mkdir()
     (tmp_path / "jobq.toml").write_text(
         'app = "shop:queue"\ndsn = "postgresql://db/x"\nschema = "shop"\napp_dir = "src"\ngrace = 60\n'

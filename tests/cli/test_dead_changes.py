@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("command", [["redrive"], ["delete", "--yes"]])
 @pytest.mark.parametrize("which", [[], ["--all", "--kind", "send_receipt"], ["--older-than", "7"]])
 async def test_what_is_meant_has_to_be_said(command: list[str], which: list[str], rows: Rows, call: Call) -> None:
-    """Nothing stated is not everything, everything and a filter contradict each other, and 7 is no age."""
+    """F113: nothing stated is not everything, everything and a filter contradict each other, and 7 is no age."""
     await died_ago(rows, 1)
     before = await rows.contents()
 

@@ -104,7 +104,7 @@ async def test_filters_are_joined(options: list[str], expected: set[str], rows: 
 
 
 async def test_pages_follow_each_other_without_gap_or_overlap(rows: Rows, call: Call) -> None:
-    """Over all states together; the last one names no next."""
+    """F78: over all states together; the last one names no next."""
     ids = []
     for _ in range(3):
         ids += list((await one_in_each_state(rows)).values())

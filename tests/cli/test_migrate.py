@@ -34,7 +34,7 @@ async def test_it_installs_once_and_says_so(empty_conn: Conn, call: Call) -> Non
 
 
 async def test_several_at_once_install_it_once(empty_conn: Conn, schema: str, run: Run) -> None:
-    """Each of a deployment's processes may run it."""
+    """F89: each of a deployment's processes may run it."""
     ended = await asyncio.gather(*(run("migrate", "--schema", schema, "--json") for _ in range(3)))
 
     assert {one.code for one in ended} == {0}

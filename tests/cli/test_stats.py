@@ -79,7 +79,7 @@ async def test_many_queues_that_nobody_serves_are_not_all_named(rows: Rows, call
 
 
 async def test_a_kind_that_nobody_knows_is_named(rows: Rows, call: Call) -> None:
-    """Its queue is served, and yet it would wait for ever: a renamed kind, or an old release of the worker."""
+    """F65: its queue is served, and yet it would wait for ever: a renamed kind, or an old release of the worker."""
     await rows.waiting(kind="renamed")
     await rows.waiting(queue="orphan", kind="renamed")
     await serve(rows, QUEUE)

@@ -73,7 +73,7 @@ LAYOUTS: dict[str, tuple[str, Mapping[str, str], list[str]]] = {
 async def test_a_layout_is_found_and_stays_importable(
     name: str, queue: Queue, conn: Conn, tmp_path: Path, run: Run
 ) -> None:
-    """The working directory, or --app-dir, is first on sys.path for as long as the process lives."""
+    """F102: the working directory, or --app-dir, is first on sys.path for as long as the process lives."""
     target, files, options = LAYOUTS[name]
     write(tmp_path, files)
     await queue.enqueue("touch", {}, queue="default")
@@ -140,7 +140,7 @@ def found(text: str, directory: Path) -> Queue:
 
 @pytest.mark.parametrize("target", ["app:queue", "app:state.queue", "making:make()", "making:amake()"])
 def test_a_queue_is_an_attribute_or_made_by_a_function(target: str, modules: Path) -> None:
-    """Nested attributes, factories and async factories are as good as a name in a module."""
+    """F102: nested attributes, factories and async factories are as good as a name in a module."""
     assert isinstance(found(target, modules), Queue)
 
 
@@ -163,7 +163,7 @@ def test_a_queue_is_an_attribute_or_made_by_a_function(target: str, modules: Pat
     ],
 )
 def test_a_target_that_is_not_there_is_named_with_what_is(target: str, message: str, modules: Path) -> None:
-    """Each mistake has a message of its own, which says what to write instead."""
+    """F102: each mistake has a message of its own, which says what to write instead."""
     with pytest.raises(ImportTargetError) as raised:
         found(target, modules)
 
@@ -182,7 +182,7 @@ def test_a_target_that_is_not_there_is_named_with_what_is(target: str, message: 
     ],
 )
 def test_an_error_in_the_users_code_keeps_its_traceback(target: str, first: str, last: str, modules: Path) -> None:
-    """It begins in the user's file, not in ours."""
+    """F102: it begins in the user's file, not in ours."""
     with pytest.raises(UserCodeError) as raised:
         found(target, modules)
 

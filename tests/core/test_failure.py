@@ -77,7 +77,7 @@ def test_types_of_other_modules_have_their_module() -> None:
 
 
 def test_tracebacks_have_no_values_of_variables() -> None:
-    """A secret that a frame holds is not stored."""
+    """F107: a secret that a frame holds is not stored."""
 
     def handler(password: str) -> None:
         raise ValueError(len(password))
@@ -107,7 +107,7 @@ def test_frames_of_the_worker_are_left_out() -> None:
 
 
 def test_a_group_is_told_by_its_leaves() -> None:
-    """The message lists types and messages of the leaves, the traceback has the frames of each."""
+    """F62: the message lists types and messages of the leaves, the traceback has the frames of each."""
 
     async def first() -> None:
         raise ValueError("x")
@@ -130,7 +130,7 @@ def test_a_group_is_told_by_its_leaves() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 5_000])
 def test_a_group_of_one_is_its_leaf(depth: int) -> None:
-    """Type, message and fingerprint are the leaf's, however deep it is wrapped."""
+    """F62: type, message and fingerprint are the leaf's, however deep it is wrapped."""
     leaf = ValueError("x")
 
     alone, wrapped = describe(leaf), describe(deep_group(depth, leaf))
@@ -181,7 +181,7 @@ def test_a_wide_group_is_cut() -> None:
 @given(ANY_TEXT, st.sampled_from([1, 100, 5_000]), st.sampled_from([Exception, KeyError, OSError, SystemExit]))
 @FEW
 def test_any_message_can_be_stored(text: str, times: int, kind: type[BaseException]) -> None:
-    """Whatever the message is made of, and however long it is."""
+    """F55: whatever the message is made of, and however long it is."""
     error = kind(text * times)
     error.add_note(text)
 
@@ -190,12 +190,12 @@ def test_any_message_can_be_stored(text: str, times: int, kind: type[BaseExcepti
 
 
 def test_text_that_fits_is_kept_but_for_what_cannot_be_stored() -> None:
-    """U+0000 and lone surrogates become U+FFFD, all else stays."""
+    """F55: U+0000 and lone surrogates become U+FFFD, all else stays."""
     assert describe(ValueError("é\0\ud800😀")).message == "é\ufffd\ufffd😀"
 
 
 def test_head_and_tail_of_a_long_message_stay() -> None:
-    """Ten megabytes become two kilobytes that tell how much is missing."""
+    """F64: ten megabytes become two kilobytes that tell how much is missing."""
     failure = describe(ValueError("begin" + "x" * 10_000_000 + "end"))
 
     assert failure.message.startswith("beginxxx")
@@ -217,7 +217,7 @@ def test_characters_are_not_split_by_the_cut() -> None:
 
 
 def test_a_thousand_frames_are_cut_in_the_middle() -> None:
-    """Both ends of the traceback of a runaway mutual recursion are there."""
+    """F64: both ends of the traceback of a runaway mutual recursion are there."""
 
     def even(number: int) -> None:
         odd(number + 1)

@@ -111,7 +111,7 @@ def test_a_wrapper_shows_what_it_wraps() -> None:
 @given(TYPED)
 @FEW
 def test_values_come_back_as_annotated(typed: Typed) -> None:
-    """What a handler gets is what was bound, type and all, for every entry of the type table."""
+    """F58: what a handler gets is what was bound, type and all, for every entry of the type table."""
     annotation, value = typed
     signature = read(with_annotation(annotation))
 
@@ -213,7 +213,7 @@ def test_classes_may_refuse_values_themselves() -> None:
     ],
 )
 def test_a_stored_payload_becomes_arguments(payload: str | bytes, arguments: Mapping[str, object]) -> None:
-    """Unknown fields are left over from other releases and ignored; missing ones take the function's default."""
+    """F66: unknown fields are left over from other releases and ignored; missing ones take the function's default."""
     assert read(send_receipt).decode(payload) == arguments
 
 
@@ -235,7 +235,7 @@ def test_a_stored_payload_becomes_arguments(payload: str | bytes, arguments: Map
     ids=lambda value: str(value)[:40].encode("ascii", "replace").decode(),
 )
 def test_a_stored_payload_that_does_not_fit_is_a_payload_error(payload: str | bytes, field: str) -> None:
-    """Whatever stands in the row, the worker sees our error, with the path and what to do."""
+    """F66: whatever stands in the row, the worker sees our error, with the path and what to do."""
     error = unfit(read(send_receipt).decode, payload)
 
     assert error.field == field

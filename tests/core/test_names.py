@@ -55,7 +55,7 @@ def test_lengths_of_free_text_are_counted_in_bytes(check: Check) -> None:
 
 @pytest.mark.parametrize("name", ["jobq", "Jobq 2", 'we"ird', "tenant-ü", "a'b"])
 def test_a_schema_may_be_anything_that_quoting_can_carry(name: str) -> None:
-    """Spaces, quotes and other alphabets are fine, because the name is always quoted."""
+    """F98: spaces, quotes and other alphabets are fine, because the name is always quoted."""
     assert schema_fault(name) is None
 
 
@@ -67,14 +67,14 @@ def test_a_schema_that_sql_or_postgres_cannot_carry_is_refused(name: object) -> 
 
 @pytest.mark.parametrize("key", ["", "a\0", "a\tb", "\udfff", None, 7])
 def test_an_idempotency_key_is_printable_text(key: object) -> None:
-    """Empty keys, control characters and what is no text are refused."""
+    """F55: empty keys, control characters and what is no text are refused."""
     assert idempotency_key_fault(key) is not None
 
 
 @given(st.text(min_size=1, max_size=128))
 @FEW
 def test_accepted_keys_can_be_stored(key: str) -> None:
-    """What the check accepts is UTF-8 without NUL, and what it refuses has a reason in the message."""
+    """F55: what the check accepts is UTF-8 without NUL, and what it refuses has a reason in the message."""
     fault = idempotency_key_fault(key)
 
     if fault is None:

@@ -180,7 +180,7 @@ def test_any_other_answer_is_done(answer: object) -> None:
 
 
 def test_the_failure_at_the_last_allowed_attempt_is_the_death() -> None:
-    """N allowed attempts are N starts: the N-th failure dies, the one before is tried again."""
+    """F41: N allowed attempts are N starts: the N-th failure dies, the one before is tried again."""
     for limit in (1, 2, 5, 2**31 - 1):
         policy = RetryPolicy(max_attempts=limit)
         for ended in (Raised(ValueError("no")), TimedOut(3.0), Raised(RetryAfter(5)), Raised(SystemExit())):
@@ -241,7 +241,7 @@ def test_an_unusable_retry_after_is_noted() -> None:
     [(0, 0.0, False), (90, 90.0, False), (timedelta(days=31), 2_592_000.0, False), (-1, 2.0, True), ("now", 2.0, True)],
 )
 def test_a_snooze_gives_the_attempt_back(delay: Any, delay_s: float, is_odd: bool) -> None:
-    """After the last allowed attempt, too; an unusable delay becomes the first backoff whatever the attempt."""
+    """F42: after the last allowed attempt, too; an unusable delay becomes the first backoff whatever the attempt."""
     result = outcome(Returned(Snooze(delay)), RetryPolicy(max_attempts=3), attempt=3)
 
     assert isinstance(result, Released)
@@ -313,7 +313,7 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
 )
 @FEW
 def test_a_group_is_permanent_if_one_leaf_is(parts: list[BaseException], data: st.DataObject) -> None:
-    """However they are nested."""
+    """F62: however they are nested."""
     error: BaseException = BaseExceptionGroup("g", parts)
     for _ in range(data.draw(st.integers(0, 3))):
         error = BaseExceptionGroup("outer", [error, *data.draw(st.lists(st.sampled_from(parts), max_size=2))])

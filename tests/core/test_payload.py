@@ -109,7 +109,7 @@ def test_a_json_object_is_stored_as_it_is(document: dict[str, object]) -> None:
     ids=repr,
 )
 def test_the_type_table_holds(value: object, stored: str) -> None:
-    """Each type has the JSON form that the table in the module says."""
+    """F58: each type has the JSON form that the table in the module says."""
     assert encode({"v": value}, kind="send") == f'{{"v":{stored}}}'.encode()
 
 
@@ -136,7 +136,7 @@ UNSTORABLE: list[object] = [
 @given(PLACES, st.integers(0, len(UNSTORABLE) - 1))
 @FEW
 def test_what_cannot_be_stored_is_refused_with_its_path(place: Place, which: int) -> None:
-    """A bad value is found wherever it is, and the message names kind, path and remedy."""
+    """F55, F56, F58: a bad value is found wherever it is, and the message names kind, path and remedy."""
     document, path = bury(UNSTORABLE[which], place)
 
     error = refused(document)
@@ -155,7 +155,7 @@ def test_the_first_fault_of_the_document_is_told() -> None:
 
 @pytest.mark.parametrize("key", ["a\0b", "\ud800"])
 def test_keys_are_checked_like_values(key: str) -> None:
-    """A key that PostgreSQL cannot store is refused, and shown escaped."""
+    """F55: a key that PostgreSQL cannot store is refused, and shown escaped."""
     error = refused({"a": [{key: 1}]})
 
     assert error.field == f"$.a[0][{key!r}]"
@@ -164,7 +164,7 @@ def test_keys_are_checked_like_values(key: str) -> None:
 
 @pytest.mark.parametrize("make", [Box, Crate])
 def test_fields_of_classes_are_checked(make: type[Box] | type[Crate]) -> None:
-    """The path goes through dataclasses and Structs to the smallest part that is wrong."""
+    """F56: the path goes through dataclasses and Structs to the smallest part that is wrong."""
     assert refused({"a": [make(math.nan)]}).field == "$.a[0].content"
     assert refused({"a": make([1, object()])}).field == "$.a.content[1]"
 
@@ -184,7 +184,7 @@ def test_numbers_up_to_the_limits_are_stored(number: float) -> None:
 @given(st.integers(MAX_DEPTH + 1, 2000))
 @FEW
 def test_deeper_nesting_is_refused(depth: int) -> None:
-    """It is our error at any depth, also where the libraries hit the end of the stack."""
+    """F58: it is our error at any depth, also where the libraries hit the end of the stack."""
     error = refused(nested(depth))
 
     assert "nested deeper than 100 levels" in str(error)
@@ -193,7 +193,7 @@ def test_deeper_nesting_is_refused(depth: int) -> None:
 
 
 def test_the_end_of_the_stack_is_no_edge() -> None:
-    """Where msgspec still encodes the part, but no longer the whole, it is the same refusal."""
+    """F58: where msgspec still encodes the part, but no longer the whole, it is the same refusal."""
     beyond = bisect.bisect(range(4_000), 0, key=overflows)
 
     for depth in range(beyond - 8, beyond + 8):
@@ -225,7 +225,7 @@ def test_the_same_part_twice_is_no_cycle() -> None:
 
 
 def test_the_size_limit_counts_encoded_bytes() -> None:
-    """256 kB pass, one byte more is refused; what counts is UTF-8, not characters."""
+    """F59: 256 kB pass, one byte more is refused; what counts is UTF-8, not characters."""
     room = MAX_PAYLOAD_BYTES - len(b'{"a":""}')
 
     assert len(encode({"a": "x" * room}, kind="send")) == 262_144
@@ -234,7 +234,7 @@ def test_the_size_limit_counts_encoded_bytes() -> None:
 
 
 def test_a_payload_that_is_too_large_names_its_largest_field() -> None:
-    """The message says which field to move elsewhere, and how large the whole is."""
+    """F59: the message says which field to move elsewhere, and how large the whole is."""
     error = refused({"id": 1, "picture": "x" * 300_000, "note": "y" * 1000})
 
     assert error.field == "$.picture"

@@ -93,7 +93,7 @@ def test_a_job_found_behind_sends_the_next_claim_to_the_front() -> None:
 
 
 def test_what_a_look_has_seen_counts_from_the_next_claim_on() -> None:
-    """A loop whose kinds are rare walks no foreign backlog twice; a claim sent before the look proves nothing of it."""
+    """F65: whose kinds are rare walks no foreign backlog twice; a claim sent before the look proves nothing of it."""
     position = Position()
     position.before_claim()
     position.after_look(at(50), took_s=0.1, now=100.0)

@@ -93,7 +93,7 @@ def test_a_percent_encoded_value_is_covered() -> None:
 
 
 def test_nothing_of_a_secret_survives_a_cut() -> None:
-    """It is covered before the message is shortened, in a group and in what caused it, too."""
+    """F107: it is covered before the message is shortened, in a group and in what caused it, too."""
     secret = "s3cr3t" * 200
     cover = cover_values(json.dumps({"token": secret}), ["token"])
     try:

@@ -21,7 +21,7 @@ SECONDS = st.floats(1e-3, 86_400)
 @given(st.integers(-5, 10**9), DRAWS, SECONDS, SECONDS)
 @FEW
 def test_a_backoff_lies_above_zero_and_within_its_cap(attempt: int, draw: float, one: float, other: float) -> None:
-    """Full jitter, for any attempt, draw, base and cap: no overflow, no spin, no delay of decades."""
+    """F39: full jitter, for any attempt, draw, base and cap: no overflow, no spin, no delay of decades."""
     base_s, cap_s = sorted((one, other))
 
     delay_s = Backoff(base_s, cap_s).delay_s(attempt, draw=draw)
@@ -30,7 +30,7 @@ def test_a_backoff_lies_above_zero_and_within_its_cap(attempt: int, draw: float,
 
 
 def test_every_attempt_up_to_ten_thousand_has_a_delay() -> None:
-    """Where a power of two overflows 32 bit, 64 bit, and a float, the delay is the cap."""
+    """F39: where a power of two overflows 32 bit, 64 bit, and a float, the delay is the cap."""
     delays = [Backoff().delay_s(attempt, draw=0.0) for attempt in range(1, 10_001)]
 
     assert delays[:12] == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600]
@@ -51,7 +51,7 @@ def test_the_bound_doubles_and_the_draw_spreads_below_it(attempt: int, one: floa
 @given(st.integers(0, 10**300) | st.floats(0, allow_infinity=False))
 @FEW
 def test_an_asked_delay_is_taken_up_to_thirty_days(delay: float) -> None:
-    """Any finite number of seconds is one, and a far one is cut."""
+    """F39: any finite number of seconds is one, and a far one is cut."""
     assert asked_delay_s(delay) == min(delay, MAX_DELAY_S)
 
 
@@ -98,5 +98,5 @@ def test_usable_delays(delay: object, seconds: float) -> None:
     ids=lambda delay: f"{type(delay).__name__}",
 )
 def test_what_is_no_delay_is_refused_quietly(delay: object) -> None:
-    """Negative, not finite, beyond a float and not a number: None, never an exception."""
+    """F39: negative, not finite, beyond a float and not a number: None, never an exception."""
     assert asked_delay_s(delay) is None

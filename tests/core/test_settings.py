@@ -98,7 +98,7 @@ def test_a_statement_must_fit_twice_into_a_lease() -> None:
 
 
 def test_three_beats_must_fit_into_a_lease() -> None:
-    """One may come late and one be lost; the message has both values and what to do."""
+    """F32: one may come late and one be lost; the message has both values and what to do."""
     WorkerSettings(beat_s=5, worker_lease_s=15)
 
     with pytest.raises(ConfigurationError, match=r"beat_s 5 is more than a third of worker_lease_s 14\.9: .* lower"):

@@ -38,7 +38,7 @@ async def numbers(rows: Rows, ids: Sequence[JobId]) -> list[int]:
 
 
 async def test_100_000_jobs_in_one_call(rows: Rows, queue: Queue) -> None:
-    """The answers are in the order given, and the ids ascend in it."""
+    """F115: the answers are in the order given, and the ids ascend in it."""
     answers = await queue.enqueue_many(jobs(100_000))
 
     ids = [answer.id for answer in answers]

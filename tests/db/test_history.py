@@ -106,7 +106,7 @@ async def test_five_slots_keep_what_is_asked_for(rows: Rows) -> None:
 
 
 async def test_a_day_is_kept_unless_stated(rows: Rows) -> None:
-    """The migration sets five slots of 17,280 seconds."""
+    """F75: the migration sets five slots of 17,280 seconds."""
     assert await rows.value("select slot_s from @schema@.history") == 17_280
 
 
@@ -123,7 +123,7 @@ async def test_an_impossible_history_is_refused(rows: Rows) -> None:
 
 
 async def test_only_the_slot_after_next_is_emptied(rows: Rows) -> None:
-    """Never the current nor the next, into which a settle may be writing, nor any other; its bytes are reported."""
+    """F75: never the current nor the next, into which a settle may be writing, nor another; its bytes are reported."""
     current = await keep_slots(rows)
     for slot in range(8):
         await finished(rows, slot, slots_ago=7, count=50)

@@ -161,7 +161,7 @@ async def test_jobs_are_reaped_in_pages(rows: Rows) -> None:
 
 @pytest.mark.parametrize("how", ["reap_worker", "reap_orphans"])
 async def test_a_reap_counts_a_crash_and_judges_nothing(rows: Rows, how: str) -> None:
-    """The attempt stays used, the loss is recorded as an error, and the job waits a moment, even beyond its limits."""
+    """F19: the attempt stays used, the loss is recorded as an error, and the job waits a moment, also beyond limits."""
     attempt = await rows.running(max_attempts=1)
     await rows.beat(attempt.worker_id, lease_s=-1.0)
     await rows.lapse(attempt)
@@ -260,7 +260,7 @@ async def test_counts_of_kinds_are_appended(rows: Rows) -> None:
 
 
 async def test_counts_older_than_a_day_are_forgotten(rows: Rows) -> None:
-    """The oldest first, in pages."""
+    """F93: the oldest first, in pages."""
     for hours in (30, 25, 23, 0):
         await rows.store.record_kind_stats(rows.conn, new_worker(), [KindCount("mail", f"h{hours}", 1, 0, 0, {})])
         await rows.run(

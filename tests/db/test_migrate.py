@@ -244,7 +244,7 @@ async def test_a_lock_that_is_not_to_be_had_changes_nothing(
 async def test_a_statement_that_fails_changes_nothing(
     conn: Conn, schema: str, third_migration: Callable[[str], None]
 ) -> None:
-    """A migration is one transaction: the tables that it made before the error are gone."""
+    """F90: a migration is one transaction: the tables that it made before the error are gone."""
     third_migration("create table @schema@.third (id int); select 1 / 0;")
     before = await catalogue(conn, schema)
 
@@ -258,7 +258,7 @@ async def test_a_statement_that_fails_changes_nothing(
 async def test_what_came_before_a_failure_stays(
     empty_conn: Conn, schema: str, third_migration: Callable[[str], None]
 ) -> None:
-    """Each migration commits by itself, and the next run goes on where this one stopped."""
+    """F90: each migration commits by itself, and the next run goes on where this one stopped."""
     third_migration("select 1 / 0;")
     with pytest.raises(DatabaseError):
         await migrate.migrate(empty_conn, schema)

@@ -59,7 +59,7 @@ async def test_a_sleeper_is_woken_at_commit(rows: Rows, queue: Queue, heard: Hea
 
 
 async def test_without_a_sleeper_nobody_is_notified(rows: Rows, queue: Queue, heard: Heard) -> None:
-    """Neither for a queue that nobody sleeps on, nor once the sleep is over or was ended."""
+    """F79: neither for a queue that nobody sleeps on, nor once the sleep is over or was ended."""
     await sleep(rows, "another")
     await sleep(rows, for_s=-1.0)
     await rows.store.wake_up(rows.conn, await sleep(rows))
@@ -131,7 +131,7 @@ async def test_a_job_that_exists_already_wakes_nobody(rows: Rows, queue: Queue, 
 
 
 async def test_notify_false_is_silent(rows: Rows, queue: Queue, heard: Heard) -> None:
-    """For transactions that refuse NOTIFY, such as prepared ones."""
+    """F79: for transactions that refuse NOTIFY, such as prepared ones."""
     await sleep(rows)
 
     await queue.enqueue(KIND, {}, queue=QUEUE, notify=False)

@@ -151,7 +151,7 @@ async def test_the_queue_that_lags_most_comes_first(rows: Rows, overview: Overvi
     ("extra", "expected"), [(0, Count(COUNT_LIMIT)), (1, Count(COUNT_LIMIT, capped=True)), (500, Count(10_000, True))]
 )
 async def test_a_count_is_exact_up_to_ten_thousand(extra: int, expected: Count, rows: Rows, overview: Overview) -> None:
-    """What is above is said to be more, in each column by itself, and the lanes have one limit together."""
+    """F78: what is above is said to be more, in each column by itself, and the lanes have one limit together."""
     jobs = """
         insert into @schema@.job (queue, kind, priority, run_at, enqueued_at, worker_id, payload)
         select 'mail', 'send_receipt', n % 10, now() + make_interval(hours => $2), now(), $3, '{}'
@@ -228,7 +228,7 @@ async def test_a_kind_of_two_queues_is_two(rows: Rows, overview: Overview) -> No
 
 
 async def test_a_kind_that_is_ready_where_no_live_worker_takes_it_is_named(rows: Rows, overview: Overview) -> None:
-    """It takes a worker that is alive, serves this queue and has a handler; what is not due yet does not count."""
+    """F65: it takes a worker that is alive, serves this queue and has a handler; what is not due yet does not count."""
     await beat(rows, QUEUE, "dead-worker", lease_s=-1.0)
     await beat(rows, QUEUE, "other")
     for queue in (QUEUE, "other", "nobody", "dead-worker"):
@@ -283,7 +283,7 @@ async def explain(rows: Rows, options: str, mode: str, statement: str, arguments
 
 
 async def test_no_statement_scans_a_long_table(rows: Rows) -> None:
-    """With the statistics of empty tables and with true ones, generic or custom plan, each walks its own index."""
+    """F78: with the statistics of empty tables and with true ones, generic or custom plan, each walks its own index."""
     await rows.run(";".join([STALE, READY, SCHEDULED, HELD, DEAD, DONE]))
     faults = {}
     for statistics in ("stale", "true"):
@@ -300,7 +300,7 @@ async def test_no_statement_scans_a_long_table(rows: Rows) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_counting_touches_no_more_than_it_counts(rows: Rows, mode: str) -> None:
-    """150,000 jobs wait, and at most 10,001 of them are looked at in either column."""
+    """F78: 150,000 jobs wait, and at most 10,001 of them are looked at in either column."""
     await rows.run(";".join([STALE, READY, SCHEDULED]))
 
     plan = await explain(rows, "analyze, buffers", mode, "count_waiting", "10001")

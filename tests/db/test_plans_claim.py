@@ -62,7 +62,7 @@ async def expected(rows: Rows, start: str, limit: int) -> list[JobId]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("start", ["2000-01-01 00:00:00+00", MIDDLE])
 async def test_a_claim_takes_its_limit_under_any_join_method(rows: Rows, start: str, mode: str) -> None:
-    """Exactly the first jobs from the marks on: a plan that ran the `limit` once a row would take more (F73)."""
+    """F77: exactly the first jobs from the marks on: a plan that ran the `limit` once a row would take more."""
     # Without jit: what is avoided counts as dear, and a server that can would compile each of these plans.
     await rows.run(f"{STALE}; {ready(1_000)}; {SHUFFLE}; {scheduled(300)}; set plan_cache_mode = {mode}; set jit = off")
     first = {limit: await expected(rows, start, limit) for limit in LIMITS}
@@ -100,7 +100,7 @@ async def take(rows: Rows, position: Position) -> list[ClaimedJob]:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_claim_from_its_position_walks_no_dead_entries(rows: Rows, other: Conn, mode: str) -> None:
-    """A held snapshot keeps the index entries of twenty thousand claimed jobs, and the next claim touches none."""
+    """F72: a held snapshot keeps the index entries of twenty thousand claimed jobs, and the next claim touches none."""
     await rows.run(f"{STALE}; {ready(25_000)}; {scheduled(1_000)}")
     position = Position()
 

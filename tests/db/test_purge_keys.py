@@ -30,7 +30,7 @@ async def test_lapsed_keys_of_ended_jobs_are_forgotten(rows: Rows) -> None:
 
 
 async def test_a_round_passes_living_keys_and_ends(rows: Rows) -> None:
-    """Pages of living jobs' keys do not hide the ended ones behind them, and none is met twice in a round."""
+    """F75, F93: pages of living jobs' keys do not hide the ended ones behind them, and none is met twice in a round."""
     for number in range(4):
         await rows.waiting(idempotency_key=f"alive {number}")
         await rows.in_state(State.DONE, idempotency_key=f"ended {number}")

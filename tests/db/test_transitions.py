@@ -124,7 +124,7 @@ async def test_a_statement_moves_from_its_state_only(rows: Rows, statement: str,
 
 @pytest.mark.parametrize("statement", OWNED_STATEMENTS)
 async def test_a_change_of_an_attempt_needs_the_whole_proof(rows: Rows, statement: str) -> None:
-    """A settle whose fence or worker does not match changes nothing and returns nothing."""
+    """F29: a settle whose fence or worker does not match changes nothing and returns nothing."""
     attempt = await rows.running()
     another = await rows.reclaimed((await rows.in_state(State.WAITING)).id, attempt.worker_id)
     flawed = [

@@ -114,7 +114,7 @@ async def test_a_job_that_is_still_waiting_is_an_offender(quiet: FaultRun) -> No
 async def test_what_a_worker_writes_that_was_frozen_past_its_lease_is_refused_and_the_account_balances(
     run: FaultRun,
 ) -> None:
-    """F32, N4: it wakes up while others run its jobs, and finishes them too: the others' outcomes count."""
+    """F29, N4: it wakes up while others run its jobs, and finishes them too: the others' outcomes count."""
     run.producer.every_s, run.producer.step_s = 0.15, 0.4
     frozen, other = await run.start_workers()
     async with run.producer.producing():

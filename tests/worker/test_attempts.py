@@ -14,7 +14,7 @@ from tests.worker.observe import Events, Jobs
 
 
 async def test_max_attempts_counts_all_starts(queue: Queue, seen: Events, jobs: Jobs, working: Working) -> None:
-    """N allowed attempts are N starts, and the last failure is the death: for the handler's limit and the job's own."""
+    """F41: N allowed attempts are N starts, and the last failure is the death, by the limit of handler or job."""
     starts: Counter[int] = Counter()
 
     async def fail(job: Job) -> NoReturn:
@@ -38,7 +38,7 @@ async def test_max_attempts_counts_all_starts(queue: Queue, seen: Events, jobs: 
 async def test_a_job_without_attempts_left_stops_nobody(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """A row at its limit, which no run of ours leaves, becomes a dead letter uncalled, and the ten behind it run."""
+    """F40: a row at its limit, which no run of ours leaves, is a dead letter uncalled, and the ten behind it run."""
     ran: list[int] = []
 
     @queue.task("count", max_attempts=3)
@@ -57,7 +57,7 @@ async def test_a_job_without_attempts_left_stops_nobody(
 
 
 async def test_a_run_that_was_handed_back_costs_nothing(queue: Queue, jobs: Jobs, working: Working) -> None:
-    """A job that is released by ten workers in turn and then fails has used one attempt."""
+    """F42: a job that is released by ten workers in turn and then fails has used one attempt."""
     started = asyncio.Event()
 
     @queue.task("slow", max_attempts=1)

@@ -197,7 +197,7 @@ async def test_a_notification_during_a_look_is_not_lost(
 
 
 async def test_a_notification_for_another_queue_asks_nothing(queue: Queue, working: Working, looks: Looks) -> None:
-    """Only the loops of the queue that has a new job look."""
+    """F82: only the loops of the queue that has a new job look."""
 
     @queue.task("mail", queue="mail")
     async def mail() -> None: ...
@@ -217,7 +217,7 @@ async def test_a_notification_for_another_queue_asks_nothing(queue: Queue, worki
 async def test_a_notification_asks_nothing_while_all_slots_are_taken(
     queue: Queue, jobs: Jobs, working: Working, looks: Looks
 ) -> None:
-    """It is remembered: the look comes with the next free slot."""
+    """F82: it is remembered: the look comes with the next free slot."""
     started, finish = asyncio.Event(), asyncio.Event()
 
     @queue.task("work")
@@ -241,7 +241,7 @@ async def test_a_notification_asks_nothing_while_all_slots_are_taken(
 async def test_a_stream_of_jobs_takes_the_flag_away_for_a_while(
     queue: Queue, jobs: Jobs, working: Working, looks: Looks
 ) -> None:
-    """Above fifty a second nobody is asked to notify; when it is over the loop sleeps and hears again."""
+    """F79: above fifty a second nobody is asked to notify; when it is over the loop sleeps and hears again."""
 
     @queue.task("work")
     async def work() -> None: ...
@@ -259,7 +259,7 @@ async def test_a_stream_of_jobs_takes_the_flag_away_for_a_while(
 
 
 async def test_a_poll_finds_what_was_not_notified(queue: Queue, jobs: Jobs, working: Working, looks: Looks) -> None:
-    """Nothing but latency depends on a notification."""
+    """F08: nothing but latency depends on a notification."""
 
     @queue.task("work")
     async def work() -> None: ...
@@ -319,7 +319,7 @@ async def test_a_kind_runs_in_whatever_queue_it_was_enqueued(
 async def test_a_claim_under_way_at_the_stop_is_handed_back(
     queue: Queue, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """The stop comes just before or just after the server commits the claim: nothing starts, nothing is lost."""
+    """F17: the stop comes just before or just after the server commits the claim: nothing starts, nothing is lost."""
     ran: list[int] = []
     claim = Store.claim_jobs
 
@@ -349,7 +349,7 @@ async def test_a_claim_under_way_at_the_stop_is_handed_back(
 
 
 async def test_idle_connections_hold_no_transaction(queue: Queue, jobs: Jobs, working: Working) -> None:
-    """While twenty handlers run, none of the worker's connections is in one."""
+    """F80, F94: while twenty handlers run, none of the worker's connections is in one."""
     started, finish = asyncio.Semaphore(0), asyncio.Event()
 
     @queue.task("work")

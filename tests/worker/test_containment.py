@@ -59,7 +59,7 @@ ESCAPES = [
 async def test_what_is_no_exception_fails_only_its_job(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, style: str
 ) -> None:
-    """Exits, interrupts and stray cancellations are retried with their type told; jobs beside them finish."""
+    """F63: exits, interrupts and stray cancellations are retried with their type told; jobs beside them finish."""
     beside, finish = asyncio.Semaphore(0), asyncio.Event()
 
     @queue.task("beside")
@@ -101,7 +101,7 @@ async def test_what_is_no_exception_fails_only_its_job(
 async def test_a_handler_that_cancels_its_own_task_fails_only_its_job(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """A cancellation that the handler made itself is its failure if it gets out, and nothing if it does not."""
+    """F63: a cancellation that the handler made itself is its failure if it gets out, and nothing if it does not."""
 
     @queue.task("stray", max_attempts=1)
     async def stray() -> None:
@@ -172,7 +172,7 @@ async def test_an_answer_that_cannot_be_told_is_settled_all_the_same(
 async def test_error_text_that_postgres_refuses_is_stored_without_it(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """NUL and lone surrogates in message, type name and notes end in a stored outcome, as do 10 MB of text."""
+    """F55: NUL and lone surrogates in message, type name and notes end in a stored outcome, as do 10 MB of text."""
 
     @queue.task("message", max_attempts=1)
     async def message() -> NoReturn:
@@ -204,7 +204,7 @@ async def test_error_text_that_postgres_refuses_is_stored_without_it(
 
 
 async def test_history_of_errors_is_bounded(queue: Queue, jobs: Jobs, working: Working) -> None:
-    """Of many failed attempts the first error and the last 20 are kept."""
+    """F64: of many failed attempts the first error and the last 20 are kept."""
 
     @queue.task("flaky", max_attempts=30, backoff=AT_ONCE)
     async def flaky(job: Job) -> NoReturn:
@@ -220,7 +220,7 @@ async def test_history_of_errors_is_bounded(queue: Queue, jobs: Jobs, working: W
 
 @pytest.mark.parametrize("style", ["async", "def"])
 async def test_nothing_of_a_failed_attempt_is_kept(queue: Queue, seen: Events, working: Working, style: str) -> None:
-    """Payload and exception are let go as soon as the outcome is written, without the garbage collector."""
+    """F100: payload and exception are let go as soon as the outcome is written, without the garbage collector."""
     kept: list[weakref.ref[Big]] = []
 
     async def fail(big: Big) -> NoReturn:

@@ -66,7 +66,7 @@ async def test_retry_after_moves_run_at(queue: Queue, seen: Events, jobs: Jobs, 
 async def test_a_retry_after_without_a_usable_delay_uses_the_backoff(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """A delay that is none is replaced and noted, and the job is tried again."""
+    """F39: a delay that is none is replaced and noted, and the job is tried again."""
     asked: list[Any] = [-1, float("nan"), float("inf"), None, "soon", True]
 
     @queue.task("limited", backoff=AT_ONCE)
@@ -85,7 +85,7 @@ async def test_a_retry_after_without_a_usable_delay_uses_the_backoff(
 
 
 async def test_snoozing_uses_no_attempt(queue: Queue, seen: Events, jobs: Jobs, working: Working) -> None:
-    """After 50 snoozes the job succeeds at attempt 1, its row no larger than before."""
+    """F42: after 50 snoozes the job succeeds at attempt 1, its row no larger than before."""
     sizes: list[int] = []
     size_of_row = jobs.text("select pg_column_size(j) from @schema@.job j where id = $1")
 
@@ -106,7 +106,7 @@ async def test_snoozing_uses_no_attempt(queue: Queue, seen: Events, jobs: Jobs, 
 
 
 async def test_a_snooze_moves_run_at(queue: Queue, seen: Events, jobs: Jobs, working: Working) -> None:
-    """The job waits as long as asked for, its attempt given back, nothing recorded as a failure."""
+    """F42: the job waits as long as asked for, its attempt given back, nothing recorded as a failure."""
 
     @queue.task("async")
     async def nap() -> Snooze:
@@ -152,7 +152,7 @@ async def test_retry_on_says_what_is_tried_again(queue: Queue, seen: Events, job
 
 
 async def test_a_group_is_judged_by_its_leaves(queue: Queue, seen: Events, jobs: Jobs, working: Working) -> None:
-    """One permanent leaf decides; the stored text tells a group of one as its leaf, and names all of several."""
+    """F62: one permanent leaf decides; the stored text tells a group of one as its leaf, and names all of several."""
     retried = [
         ExceptionGroup("g", [OSError("a")]),
         ExceptionGroup("g", [OSError("a"), ExceptionGroup("h", [TimeoutError("b")])]),
@@ -185,7 +185,7 @@ async def test_a_group_is_judged_by_its_leaves(queue: Queue, seen: Events, jobs:
 
 
 async def test_leaves_of_a_task_group_are_stored(queue: Queue, seen: Events, jobs: Jobs, working: Working) -> None:
-    """What children of a task group raised is in the error, frame by frame, not only that some raised."""
+    """F62: what children of a task group raised is in the error, frame by frame, not only that some raised."""
 
     async def left() -> None:
         raise ValueError("left leaf")

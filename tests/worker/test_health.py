@@ -136,7 +136,7 @@ async def test_a_frozen_loop_is_seen(
     name: str,
     loop: str,
 ) -> None:
-    """Liveness is progress of every loop, and not that something answers."""
+    """F03: liveness is progress of every loop, and not that something answers."""
 
     @queue.task("work")
     async def work() -> None: ...

@@ -52,7 +52,7 @@ LEASE_S: float = LEASES["worker_lease_s"]
 async def test_a_handler_that_blocks_the_loop_loses_no_lease(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, dsn: str, schema: str
 ) -> None:
-    """Three leases long, beside a worker that would take its job; who blocks, and at which line, is said (F26)."""
+    """F34: three leases long, beside a worker that would take its job; who blocks, and at which line, is said."""
     starts: list[int] = []
     lines: list[int] = []
 

@@ -62,7 +62,7 @@ def silence(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Silence:
 async def test_a_worker_that_cannot_beat_hands_its_jobs_back(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, silence: Silence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its handlers are cancelled, their attempt is returned, nothing is claimed, and afterwards all goes on (F27)."""
+    """F32: its handlers are cancelled, their attempt is returned, nothing is claimed, and afterwards all goes on."""
     beats: list[float] = []
     claims: list[float] = []
     cancelled: list[int] = []

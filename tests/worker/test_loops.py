@@ -58,7 +58,7 @@ async def test_a_loop_that_crashes_once_is_restarted(
     name: str,
     loop: str,
 ) -> None:
-    """The crash is told with its traceback, no outcome is lost, and the worker goes on."""
+    """F03: the crash is told with its traceback, no outcome is lost, and the worker goes on."""
     runs = 0
     monkeypatch.setattr(where, name, broken(getattr(where, name), 1))
 

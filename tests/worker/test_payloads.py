@@ -12,7 +12,7 @@ from tests.worker.observe import Events, Jobs
 async def test_a_changed_signature_is_met_as_far_as_it_goes(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """Unknown fields are ignored and defaults fill in; what does not fit is dead at once and never called."""
+    """F66: unknown fields are ignored and defaults fill in; what does not fit is dead at once and never called."""
     calls: list[tuple[int, str]] = []
 
     @queue.task("greet", max_attempts=9)
@@ -41,7 +41,7 @@ async def test_a_changed_signature_is_met_as_far_as_it_goes(
 async def test_a_dead_misfit_succeeds_after_the_fix(
     queue: Queue, dsn: str, schema: str, jobs: Jobs, working: Working
 ) -> None:
-    """The payload is kept as it was, so a handler that takes it can run the job after a redrive."""
+    """F66: the payload is kept as it was, so a handler that takes it can run the job after a redrive."""
     got: list[str | int] = []
 
     @queue.task("greet")
@@ -66,7 +66,7 @@ async def test_a_dead_misfit_succeeds_after_the_fix(
 
 
 async def test_unknown_kinds_are_left_alone(queue: Queue, dsn: str, schema: str, jobs: Jobs, working: Working) -> None:
-    """A worker that does not know a kind neither fails nor charges it; one that knows it runs all of them."""
+    """F65: a worker that does not know a kind neither fails nor charges it; one that knows it runs all of them."""
     ran: list[str] = []
 
     async def a() -> None:

@@ -50,7 +50,7 @@ with asyncio.Runner() as runner:
 
 
 def test_a_queue_is_made_without_database_and_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that only registers and binds can be imported anywhere; what is missing is told at the first use."""
+    """F109, F110: a module that only registers and binds can be imported anywhere; what is missing is told later."""
     for variable in ("JOBQ_DSN", "DATABASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     queue = Queue()
@@ -64,7 +64,7 @@ def test_a_queue_is_made_without_database_and_loop(monkeypatch: pytest.MonkeyPat
 
 
 def test_one_queue_serves_several_event_loops(conn: Connection[Record], dsn: str, schema: str, seen: Events) -> None:
-    """Each loop has a pool of its own, in turn and side by side, and a worker in a third one runs what they added."""
+    """F109: each loop has a pool of its own, in turn and side by side, and a worker in a third runs what they added."""
     queue = Queue(dsn, schema=schema)
     ran: list[int] = []
 
@@ -104,7 +104,7 @@ async def test_a_closed_queue_may_be_used_again(queue: Queue, jobs: Jobs) -> Non
 async def test_a_child_process_does_not_touch_the_pool_of_its_parent(
     conn: Connection[Record], dsn: str, schema: str, jobs: Jobs
 ) -> None:
-    """After a fork the child opens connections of its own, and the parent's go on working."""
+    """F109: after a fork the child opens connections of its own, and the parent's go on working."""
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-W", "error", "-c", FORKS, dsn, schema],
@@ -115,3 +115,17 @@ async def test_a_child_process_does_not_touch_the_pool_of_its_parent(
 
     assert (done.returncode, done.stderr) == (0, "")
     assert await jobs.count() == {State.WAITING: 3}
+
+
+async def test_what_a_handler_listens_to_does_not_outlast_its_use_of_the_pool(queue: Queue) -> None:
+    """F80: a session that listens and that nobody reads holds up the notifications of the whole server."""
+    pool = await queue.pool()
+    async with pool.acquire() as conn:
+        await conn.execute("listen news")
+        used = await conn.fetchval("select pg_backend_pid()")
+
+    async with pool.acquire() as conn:
+        again = await conn.fetchval("select pg_backend_pid()")
+        heard = await conn.fetch("select pg_listening_channels()")
+
+    assert (again, heard) == (used, [])

@@ -39,7 +39,7 @@ async def crash(rows: Rows, jobs: Jobs, *job_ids: JobId) -> None:
 async def test_a_killer_becomes_a_dead_letter(
     queue: Queue, rows: Rows, hall: Hall, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """It says how often it has killed its worker, and the handler is not called again (F33)."""
+    """F18: it says how often it has killed its worker, and the handler is not called again."""
     job_id = await suspect(rows, crashes=3, lone=1)
 
     async with working():

@@ -26,7 +26,7 @@ BOTH = {State.RUNNING: 2}
 
 
 async def test_a_suspect_runs_alone(queue: Queue, rows: Rows, hall: Hall, jobs: Jobs, working: Working) -> None:
-    """It waits for what runs, nothing is claimed meanwhile, and afterwards the claims go on (F34)."""
+    """F18: it waits for what runs, nothing is claimed meanwhile, and afterwards the claims go on."""
     await queue.enqueue_many([hall.bind("first"), hall.bind("second")])
 
     async with working(default_slots=5):
@@ -143,7 +143,7 @@ async def test_suspects_run_one_after_the_other(
 async def test_a_suspect_that_finds_no_quiet_moment_is_handed_back(
     queue: Queue, rows: Rows, hall: Hall, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its attempt, for later; this worker goes on claiming meanwhile (F34)."""
+    """F18: with its attempt, for later; this worker goes on claiming meanwhile."""
     monkeypatch.setattr(quarantine, "PATIENCE_S", 0.05)
     await queue.enqueue(hall.bind("first"))
 

@@ -129,7 +129,7 @@ def cut(other: Conn) -> Look:
 async def test_the_jobs_of_a_silent_worker_are_run_by_another(
     rows: Rows, work: list[tuple[int, int]], seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """Each with its crash counted and recorded; the row of the dead is forgotten (F30)."""
+    """F13: each with its crash counted and recorded; the row of the dead is forgotten."""
     dead, alive = new_worker(), new_worker()
     lost, kept = await held(rows, dead, 3), await held(rows, alive)
     await rows.beat(dead, lease_s=-1.0)
@@ -209,7 +209,7 @@ async def test_a_job_that_is_locked_is_taken_later(
 async def test_nothing_is_reaped_at_the_first_sighting(
     rows: Rows, work: list[tuple[int, int]], seen: Events, working: Working, looks: Looks
 ) -> None:
-    """Whoever beats in time keeps its jobs, and its next lapse is a first one again (F31)."""
+    """F31: whoever beats in time keeps its jobs, and its next lapse is a first one again."""
     silent = new_worker()
     await held(rows, silent)
     await rows.beat(silent, lease_s=-1.0)

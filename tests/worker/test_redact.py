@@ -68,7 +68,7 @@ async def test_a_failing_job_tells_no_redacted_value(
     schema: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Not in events, logs, recorded errors, `jobq jobs` and `jobq dead`; its payload stays whole for the redrive."""
+    """F107: not in events, logs, recorded errors, `jobq jobs` and `jobq dead`; its payload is whole for a redrive."""
     caplog.set_level(logging.DEBUG)
     job = await queue.enqueue(charge.bind(card_number=CARD, buyers=[Buyer("Ada", TOKEN)]))
     before = [await jobq(dsn, schema, "jobs", job.id), await jobq(dsn, schema, "jobs", job.id, "--json")]

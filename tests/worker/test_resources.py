@@ -111,7 +111,7 @@ async def test_resources_outlive_the_last_job(queue: Queue, working: Working) ->
 
 
 async def test_a_lifespan_that_fails_starts_nothing(queue: Queue, jobs: Jobs) -> None:
-    """What it raises comes out of the worker's run, and no job was touched."""
+    """F05: what it raises comes out of the worker's run, and no job was touched."""
 
     @queue.lifespan
     async def lifespan() -> AsyncIterator[object]:

@@ -67,7 +67,7 @@ async def test_handlers_of_every_shape_run(queue: Queue, jobs: Jobs, working: Wo
 
 
 async def test_a_payload_arrives_as_its_types(queue: Queue, jobs: Jobs, working: Working) -> None:
-    """Structs, dataclasses, decimals, ids and times are equal after the way through the database."""
+    """F58: structs, dataclasses, decimals, ids and times are equal after the way through the database."""
     got: list[tuple[object, ...]] = []
     order = Order([Line(Decimal("0.10"), "a"), Line(Decimal("19.99"))], datetime(2024, 2, 29, 12, tzinfo=UTC))
     token = UUID(int=7)

@@ -36,7 +36,7 @@ def faults(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Faults:
 async def test_a_success_stays_one_while_it_cannot_be_written(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, faults: Faults, sqlstate: str
 ) -> None:
-    """A server that is read-only or shutting down, and conflicts, are waited out: one run, done, said once."""
+    """F86: a server that is read-only or shutting down, and conflicts, are waited out: one run, done, said once."""
     runs: list[str] = []
 
     @queue.task("work", max_attempts=1)
@@ -133,7 +133,7 @@ async def test_a_connection_that_became_read_only_is_replaced(queue: Queue, jobs
 async def test_an_answer_that_was_lost_is_asked_for_again(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that the server committed and whose answer never came ends as done and one run, said as a lost lease."""
+    """F86: a write that was committed and whose answer never came ends as done and one run, said as a lost lease."""
     runs = 0
     settle_done = Store.settle_done
 
@@ -162,7 +162,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again(
 async def test_a_refused_error_text_is_replaced_by_a_plain_record(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, faults: Faults
 ) -> None:
-    """Of a batch in which PostgreSQL refuses one row, all others are written as they are, and that one without it."""
+    """F55: of a batch of which PostgreSQL refuses one row, all others are written as they are, that one without it."""
     together = asyncio.Barrier(4)
 
     @queue.task("die", max_attempts=1)
@@ -209,7 +209,7 @@ async def test_a_refused_retry_is_tried_again_with_a_plain_record(
 async def test_an_outcome_that_cannot_be_written_at_all_holds_up_nobody(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, faults: Faults
 ) -> None:
-    """The others of its batch and those after it are written; its job is named and left to its lease: exit 3."""
+    """F55: the others of its batch and those after it are written; its job is named and left to its lease: exit 3."""
 
     @queue.task("work")
     async def work(n: int) -> None: ...
@@ -231,7 +231,7 @@ async def test_an_outcome_that_cannot_be_written_at_all_holds_up_nobody(
 async def test_unwritten_outcomes_stop_the_claims(
     queue: Queue, jobs: Jobs, working: Working, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While nothing can be written no more starts than the bound and the slots; afterwards all are done, once each."""
+    """F86: while nothing can be written no more starts than the bound and the slots; then all are done, once each."""
     runs: list[int] = []
 
     @queue.task("work")

@@ -39,7 +39,7 @@ async def test_a_missing_schema_is_told_with_the_command(dsn: str, seen: Events)
 async def test_an_older_schema_is_told_with_the_command(
     queue: Queue, seen: Events, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message says both versions and what to run; nothing is claimed."""
+    """F91: the message says both versions and what to run; nothing is claimed."""
     monkeypatch.setattr(migrate, "newest_version", lambda: 99)
     worker = worker_of(queue, seen)
     job = await queue.enqueue("work", {})
@@ -52,7 +52,7 @@ async def test_an_older_schema_is_told_with_the_command(
 
 
 async def test_a_newer_schema_is_worked_with(queue: Queue, seen: Events, jobs: Jobs, working: Working) -> None:
-    """Schemas go first in a roll-out: the worker warns and works."""
+    """F91: schemas go first in a roll-out: the worker warns and works."""
 
     @queue.task("work")
     async def work() -> None: ...
@@ -116,6 +116,6 @@ async def test_a_database_that_comes_late_is_waited_for(
 
 
 def test_a_worker_without_handlers_is_refused() -> None:
-    """It would look alive and do nothing."""
+    """F03: it would look alive and do nothing."""
     with pytest.raises(ConfigurationError, match="no handler is registered"):
         Worker(Queue("postgresql://nowhere"))

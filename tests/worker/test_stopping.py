@@ -75,7 +75,7 @@ async def test_nothing_starts_after_a_stop(queue: Queue, seen: Events, jobs: Job
 async def test_what_outlasts_the_grace_is_cancelled_and_handed_back(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """Its cleanup runs to its end, its attempt is given back, nothing is recorded as a failure; exit code 3."""
+    """F21: its cleanup runs to its end, its attempt is given back, nothing is recorded as a failure; exit code 3."""
     started, cleaned_up = asyncio.Semaphore(0), asyncio.Semaphore(0)
 
     @queue.task("endless", max_attempts=1)
@@ -137,7 +137,7 @@ async def test_a_second_stop_skips_the_grace(queue: Queue, jobs: Jobs, working: 
 async def test_a_stop_does_not_disturb_a_cleanup_that_runs_already(
     queue: Queue, seen: Events, working: Working
 ) -> None:
-    """A handler is cancelled once: what timed out counts as that, and finishes its cleanup under both stops."""
+    """F22: a handler is cancelled once: what timed out counts as that, and finishes its cleanup under both stops."""
     cleaning, clean = asyncio.Event(), asyncio.Event()
     cancellations: list[str] = []
 

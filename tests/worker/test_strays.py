@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 async def test_a_claim_without_an_answer_is_handed_back(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch, in_hand: int
 ) -> None:
-    """With the attempt, before the next claim; what the worker does run stays in its hands."""
+    """F17: with the attempt, before the next claim; what the worker does run stays in its hands."""
     monkeypatch.setattr(pulse, "FIRST_PAUSE_S", 0.01)
     started, finish = asyncio.Semaphore(0), asyncio.Event()
     starts: list[tuple[int, int]] = []

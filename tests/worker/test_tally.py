@@ -183,7 +183,7 @@ async def test_counts_that_cannot_be_written_are_kept(
 
 
 async def test_counts_older_than_a_day_are_forgotten(queue: Queue, jobs: Jobs, working: Working) -> None:
-    """By any worker's upkeep."""
+    """F75: by any worker's upkeep."""
 
     @queue.task("work")
     async def work() -> None: ...

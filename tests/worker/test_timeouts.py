@@ -89,7 +89,7 @@ async def test_what_a_cancelled_handler_answers_does_not_count(
 async def test_handlers_that_ignore_their_cancellation_do_not_hold_slots(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """Four of them in four slots are named and settled after the cancel grace, and a fifth job starts."""
+    """F35: four of them in four slots are named and settled after the cancel grace, and a fifth job starts."""
     release = asyncio.Event()
 
     @queue.task("stubborn", timeout=0.05, max_attempts=1)

@@ -263,7 +263,7 @@ async def test_a_transaction_may_be_tried_again_by_the_handler(
 async def test_a_transaction_is_read_committed_whatever_the_default(
     dsn: str, schema: str, jobs: Jobs, working: Working
 ) -> None:
-    """Where the database's default is SERIALIZABLE, claims, settles and the handler's transaction are not."""
+    """F95: where the database's default is SERIALIZABLE, claims, settles and the handler's transaction are not."""
     queue = Queue(f"{dsn}&default_transaction_isolation=serializable", schema=schema)
     levels: list[tuple[str, str]] = []
 
