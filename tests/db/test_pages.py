@@ -82,15 +82,17 @@ async def test_what_changes_while_a_job_lives_does_not_write_its_payload_again(r
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_ten_thousand_jobs_of_unknown_kinds_are_passed_over_in_the_index(rows: Rows, mode: str) -> None:
-    """F65: what waits for another release at the head of the queue costs a claim a few index pages, and no rows."""
+async def test_ten_thousand_jobs_of_unknown_kinds_cost_a_claim_few_pages(rows: Rows, mode: str) -> None:
+    """F65: what waits for another release is passed over in the index; before PostgreSQL 17 its rows are looked at."""
     await rows.run(f"{STALE}; {ready(10_000)}")
     await rows.waiting(kind="known")
+    # Before 17 the planner gives up the order of an index for a list of kinds, so it filters them: four to a page.
+    pages = 500 if rows.conn.get_server_version().major >= 17 else 3_000
 
     plan = await run(rows.conn, rows.store.schema, mode, "claim_jobs", claim(10, kind="known"))
 
     assert plan["Actual Rows"] == 1
-    assert buffers(plan) < 500
+    assert buffers(plan) < pages
 
 
 async def test_renewals_touch_no_index(rows: Rows) -> None:
