@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jobq.core.states import State
+from jobq.db.store import Owned
 from tests.db.plan_cases import FRONT, cases
 from tests.db.plans import MODES, STALE, WORKER, buffers, ready, run
-from tests.db.rows import LEASE_S, Rows, new_worker, settle
+from tests.db.rows import KIND, LEASE_S, QUEUE, Rows, new_worker, settle
 
 WIDE = """
     insert into @schema@.job (queue, kind, run_at, enqueued_at, payload)
@@ -30,8 +31,10 @@ OTHER_INDEXES = {
 }
 """Those that no case of `plan_cases.py` names, each with a statement that it is for."""
 
-UPDATES = """
-    select coalesce(sum(s.n_tup_upd), 0)::int, coalesce(sum(s.n_tup_hot_upd), 0)::int
+CHANGES = """
+    select
+        coalesce(sum(s.n_tup_upd), 0)::int, coalesce(sum(s.n_tup_hot_upd), 0)::int,
+        coalesce(sum(s.n_tup_del), 0)::int
     from pg_stat_xact_user_tables s
     where s.schemaname = $1 and s.relname = 'job'
 """
@@ -41,7 +44,7 @@ PIECES = """
     join pg_class c on c.reltoastrelid = s.relid
     where c.relname = 'job' and c.relnamespace = quote_ident($1)::regnamespace
 """
-"""What this session has updated, or written of wide values, and not reported yet: that it does between transactions."""
+"""What this session has changed, or written of wide values, and not reported yet: that it does between transactions."""
 
 
 def claim(limit: int, kind: str = "send_receipt") -> str:
@@ -79,15 +82,17 @@ async def test_what_changes_while_a_job_lives_does_not_write_its_payload_again(r
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_ten_thousand_jobs_of_unknown_kinds_are_passed_over_in_the_index(rows: Rows, mode: str) -> None:
-    """F65: what waits for another release at the head of the queue costs a claim a few index pages, and no rows."""
+async def test_ten_thousand_jobs_of_unknown_kinds_cost_a_claim_few_pages(rows: Rows, mode: str) -> None:
+    """F65: what waits for another release is passed over in the index; before PostgreSQL 17 its rows are looked at."""
     await rows.run(f"{STALE}; {ready(10_000)}")
     await rows.waiting(kind="known")
+    # Before 17 the planner gives up the order of an index for a list of kinds, so it filters them: four to a page.
+    pages = 500 if rows.conn.get_server_version().major >= 17 else 3_000
 
     plan = await run(rows.conn, rows.store.schema, mode, "claim_jobs", claim(10, kind="known"))
 
     assert plan["Actual Rows"] == 1
-    assert buffers(plan) < 500
+    assert buffers(plan) < pages
 
 
 async def test_renewals_touch_no_index(rows: Rows) -> None:
@@ -99,13 +104,32 @@ async def test_renewals_touch_no_index(rows: Rows) -> None:
     updated = hot = 0
     for _ in range(20):
         async with rows.conn.transaction():
-            before = await rows.row(UPDATES, rows.store.schema)
+            before = await rows.row(CHANGES, rows.store.schema)
             await rows.store.renew_jobs(rows.conn, worker_id, held, LEASE_S)
-            after = await rows.row(UPDATES, rows.store.schema)
+            after = await rows.row(CHANGES, rows.store.schema)
         updated, hot = updated + after[0] - before[0], hot + after[1] - before[1]
 
     assert updated == 20 * len(held)
     assert hot > 0.9 * updated
+
+
+async def test_a_job_that_is_done_leaves_two_dead_rows(rows: Rows) -> None:
+    """F72: that which waited and that which ran; it is what a held snapshot keeps of each job."""
+    await rows.many_waiting(100)
+    worker_id = new_worker()
+
+    async with rows.conn.transaction():
+        before = await rows.row(CHANGES, rows.store.schema)
+        claimed = await rows.store.claim_jobs(
+            rows.conn, queue=QUEUE, kinds=[KIND], limit=100, worker_id=worker_id, lease_s=LEASE_S
+        )
+        owned = [Owned(job.id, job.fence) for job in claimed]
+        done = await rows.store.settle_done(rows.conn, worker_id, owned, [1] * len(owned))
+        after = await rows.row(CHANGES, rows.store.schema)
+
+    updated, _, deleted = (after[place] - before[place] for place in range(3))
+    assert len(done) == 100
+    assert (updated, deleted) == (100, 100)
 
 
 async def test_every_index_is_there_for_a_statement(rows: Rows) -> None:

@@ -9,6 +9,7 @@ from typing import NoReturn
 from jobq import Job, Queue
 from jobq.core.states import State
 from jobq.telemetry.events import JobDied
+from tests.db.rows import Rows
 from tests.worker.conftest import AT_ONCE, Working
 from tests.worker.observe import Events, Jobs
 
@@ -54,6 +55,28 @@ async def test_a_job_without_attempts_left_stops_nobody(
     assert sorted(ran) == list(range(10))
     assert (await jobs.get(odd.id)).attempt == 3
     assert seen.of(JobDied)[0].reason == "attempts used up"
+
+
+async def test_an_only_attempt_that_is_lost_is_the_death(
+    queue: Queue, rows: Rows, seen: Events, jobs: Jobs, working: Working
+) -> None:
+    """F19: nobody knows whether its handler had begun, so it is not called; the letter tells of the lost worker."""
+    ran: list[int] = []
+
+    @queue.task("once", max_attempts=1)
+    async def once(job: Job) -> None:
+        ran.append(job.id)
+
+    lost = await rows.running(kind="once", queue="default", payload="{}")
+    await rows.lapse(lost)
+    await rows.store.reap_orphans(rows.conn, [lost], pause_s=0.0)
+    async with working():
+        now = await jobs.become(lost.id, State.DEAD)
+        died = await seen(JobDied)
+
+    assert ran == []
+    assert (now.attempt, now.errors[0]["type"]) == (1, "WorkerLost")
+    assert died.reason == "attempts used up"
 
 
 async def test_a_run_that_was_handed_back_costs_nothing(queue: Queue, jobs: Jobs, working: Working) -> None:
