@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import traceback
 from pathlib import Path
 
@@ -150,7 +149,6 @@ async def test_the_import_of_a_module_shows_no_password(tmp_path: Path, run: Run
     assert told(ended.err + mistaken.err) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 async def test_a_password_on_the_command_line_is_remarked_upon(dsn: str, start: Start, run: Run) -> None:
     """It is in the list of processes, where nobody can cover it; from the environment it is in none."""
     with_password = dsn.replace("//postgres@", f"//postgres:{SECRET}@")

@@ -20,7 +20,7 @@ import pytest
 from jobq import Queue
 from jobq.errors import DatabaseUnavailableError
 from tests.faults.fleet import REPOSITORY
-from tests.faults.ledger import now
+from tests.faults.ledger import LOOK_EVERY_S, now
 from tests.faults.proxy import Proxy
 from tests.faults.run import STOP_S, connected, fault_run
 from tests.faults.servers import Server, a_replica, a_server, dsn_of
@@ -154,8 +154,8 @@ async def test_nobody_keeps_talking_to_an_old_primary_that_still_answers_and_tak
     async with fault_run(dsn, tmp_path) as run, Queue(dsn) as queue:
         workers = await run.start_workers()
         pool = await queue.pool()
-        for _ in range(3):
-            await asyncio.gather(*(pool.fetchval("select pg_sleep(0.1)") for _ in range(3)))  # three connections
+        async with pool.acquire(), pool.acquire(), pool.acquire():
+            pass  # three connections, idle from now on
         async with run.producer.producing():
             await run.producer.commits(30)
 
@@ -188,7 +188,7 @@ async def leave(server: Server) -> None:
     try:
         async with asyncio.timeout(LISTENER_S):
             while left := [guest for guest in await guests(server) if guest != "jobq handlers"]:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(LOOK_EVERY_S)
     except TimeoutError:
         pytest.fail(f"still there after {LISTENER_S:g} s: {left}")
 

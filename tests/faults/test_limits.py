@@ -71,7 +71,7 @@ async def test_workers_and_enqueues_that_get_no_connection_say_so_and_recover_wh
                             "select pg_terminate_backend(pid) from pg_stat_activity"
                             " where application_name like 'jobq %'"
                         )
-                        await asyncio.sleep(0.1)
+                        await asyncio.sleep(0.1)  # the rhythm of the fault: faster, nobody would live to say it
                 with pytest.raises(DatabaseUnavailableError, match=TOO_MANY):
                     await queue.enqueue("nap", {"seconds": 0.0}, queue="default")
                 await asyncio.sleep(FULL_S)  # the fault's own length
