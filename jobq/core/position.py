@@ -7,8 +7,8 @@ No job may be left behind the position:
 
 - nothing is put there on purpose: whatever makes a job ready gives it a `run_at` of the database's clock or later;
 - a claim starts a second before the database's clock or earlier, which covers commits that come that late;
-- a look behind, once a second, finds what came later still or was locked when it was passed: then the position is
-  forgotten, and the next claim starts at the front.
+- a look behind, once a second, finds what came later still or was locked when it was passed: then the next claim starts
+  where the look did. It begins at the front, or a little before the marks while a look at everything is dear.
 
 A loop that sleeps forgets its position while a walk from the front is cheap, and nobody has to look behind.
 """
@@ -16,7 +16,7 @@ A loop that sleeps forgets its position while a walk from the front is cheap, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from jobq.core.job import PRIORITIES, ClaimedJob, JobId
@@ -25,6 +25,9 @@ LOOK_EVERY_S = 1.0
 
 LOOK_SHARE = 0.05
 """The part of its time that a loop may spend on looking behind, however long one look takes."""
+
+RECENT_S = 20.0
+"""How far before its marks a look begins between two dear ones at everything: few transactions last longer."""
 
 CHEAP_S = 0.005
 """A walk from the front that takes no longer does not deserve a statement that spares it: some 30,000 dead entries."""
@@ -52,6 +55,7 @@ class Position:
         self._seen_before = BEGINNING
         self._walk_s = 0.0
         self._look_at = 0.0
+        self._look_at_all_at = 0.0
 
     @property
     def marks(self) -> list[Mark]:
@@ -60,7 +64,10 @@ class Position:
 
     def forget(self) -> None:
         """Let the next claim start at the front. One that is under way changes nothing of it."""
-        self._marks = list(FRONT)
+        self._go_back(FRONT)
+
+    def _go_back(self, marks: Sequence[Mark]) -> None:
+        self._marks = list(marks)
         self._seen = BEGINNING
 
     def before_claim(self) -> list[Mark]:
@@ -84,20 +91,35 @@ class Position:
             marks = [max(*marks, self._seen_before)] * len(marks)
         self._marks = marks
 
-    def wants_look(self, *, is_asleep: bool, now: float) -> bool:
-        """Say whether it is time to look behind. Forgets the position of a sleeping loop instead, if that is cheap."""
+    def next_look(self, *, is_asleep: bool, now: float) -> list[Mark] | None:
+        """Return where a look behind begins that is due now, by lane, or None.
+
+        Forgets the position of a sleeping loop instead, if that is cheap.
+        """
         if now < self._look_at:
-            return False
+            return None
         if is_asleep and self._walk_s <= CHEAP_S:
             self.forget()
-            return False
-        return True
+            return None
+        if now >= self._look_at_all_at:
+            return FRONT
+        return [_earlier(mark) for mark in self._marks]
 
-    def after_look(self, nothing_until: datetime | None, *, took_s: float, now: float) -> None:
-        """Note that nothing was behind at a time of the database, or, by None, that something was."""
-        self._walk_s = took_s
-        self._look_at = now + max(LOOK_EVERY_S, took_s / LOOK_SHARE)
+    def after_look(self, nothing_until: datetime | None, *, since: Sequence[Mark], took_s: float, now: float) -> None:
+        """Note that nothing was behind, from *since* on, at a time of the database; or, by None, that something was."""
+        next_at = now + max(LOOK_EVERY_S, took_s / LOOK_SHARE)
+        if since is FRONT:
+            self._walk_s = took_s
+            self._look_at_all_at = next_at
+            self._look_at = now + LOOK_EVERY_S
+        else:
+            self._look_at = next_at
         if nothing_until is None:
-            self.forget()
+            self._go_back(since)
         else:
             self._seen = Mark(nothing_until, JobId(0))
+
+
+def _earlier(mark: Mark) -> Mark:
+    back = timedelta(seconds=RECENT_S)
+    return Mark(max(mark.run_at, BEGINNING.run_at + back) - back, JobId(0))

@@ -162,12 +162,24 @@ class Store:
         return jobs
 
     async def find_passed(
-        self, conn: AnyConnection, *, queue: str, kinds: Sequence[str], marks: Sequence[Mark]
+        self,
+        conn: AnyConnection,
+        *,
+        queue: str,
+        kinds: Sequence[str],
+        since: Sequence[Mark],
+        marks: Sequence[Mark],
     ) -> datetime | None:
-        """Look for ready jobs before the *marks*. Returns the database's time if there are none, else None."""
+        """Look for ready jobs before the *marks* and from *since* on, whose ids do not count.
+
+        Returns the database's time if there are none, else None.
+        """
+        sinces = [mark.run_at for mark in since]
         run_ats, ids = zip(*marks, strict=True)
         with driver_errors():
-            nothing_until: datetime | None = await conn.fetchval(self._sql["find_passed"], queue, kinds, run_ats, ids)
+            nothing_until: datetime | None = await conn.fetchval(
+                self._sql["find_passed"], queue, kinds, sinces, run_ats, ids
+            )
         return nothing_until
 
     async def settle_done(

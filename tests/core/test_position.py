@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobq.core.job import ClaimedJob, JobId
-from jobq.core.position import BEGINNING, CHEAP_S, FRONT, LOOK_EVERY_S, LOOK_SHARE, Mark, Position
+from jobq.core.position import BEGINNING, CHEAP_S, FRONT, LOOK_EVERY_S, LOOK_SHARE, RECENT_S, Mark, Position
 from tests.core.strategies import FEW
 
 MIDNIGHT = datetime(2026, 11, 30, tzinfo=UTC)
@@ -86,7 +86,7 @@ def test_a_job_found_behind_sends_the_next_claim_to_the_front() -> None:
     claim(position, claimed(9, 8))
     position.before_claim()
 
-    position.after_look(None, took_s=0.1, now=100.0)
+    position.after_look(None, since=FRONT, took_s=0.1, now=100.0)
     position.after_claim([claimed(10, 9)], limit=10, took_s=0.001)
 
     assert position.before_claim() == FRONT
@@ -96,7 +96,7 @@ def test_what_a_look_has_seen_counts_from_the_next_claim_on() -> None:
     """F65: whose kinds are rare walks no foreign backlog twice; a claim sent before the look proves nothing of it."""
     position = Position()
     position.before_claim()
-    position.after_look(at(50), took_s=0.1, now=100.0)
+    position.after_look(at(50), since=FRONT, took_s=0.1, now=100.0)
     position.after_claim([], limit=10, took_s=0.1)
     before = position.marks
 
@@ -106,27 +106,57 @@ def test_what_a_look_has_seen_counts_from_the_next_claim_on() -> None:
     assert position.marks == [Mark(at(50), JobId(0))] * 10
 
 
-def test_looks_are_as_rare_as_they_are_dear() -> None:
+def test_looks_at_everything_are_as_rare_as_they_are_dear() -> None:
     """Once a second, or a twentieth of the time."""
     position = Position()
 
-    position.after_look(at(1), took_s=0.001, now=100.0)
-    cheap = [position.wants_look(is_asleep=False, now=100.0 + wait_s) for wait_s in (0.99, LOOK_EVERY_S)]
-    position.after_look(at(1), took_s=0.5, now=200.0)
-    dear = [position.wants_look(is_asleep=False, now=200.0 + wait_s) for wait_s in (9.9, 0.5 / LOOK_SHARE)]
+    position.after_look(at(1), since=FRONT, took_s=0.001, now=100.0)
+    cheap = [position.next_look(is_asleep=False, now=100.0 + wait_s) for wait_s in (0.99, LOOK_EVERY_S)]
+    position.after_look(at(1), since=FRONT, took_s=0.5, now=200.0)
+    dear = [position.next_look(is_asleep=False, now=200.0 + wait_s) for wait_s in (0.99, 0.5 / LOOK_SHARE)]
 
-    assert (cheap, dear) == ([False, True], [False, True])
+    assert (cheap, dear) == ([None, FRONT], [None, FRONT])
+
+
+def test_between_dear_looks_at_everything_there_are_looks_at_what_is_recent() -> None:
+    """As often as they allow themselves: in each lane from a while before its mark, at the front where it has none."""
+    position = Position()
+    claim(position, claimed(7, 60, priority=0), claimed(4, 90), limit=2)
+    position.after_look(at(91), since=FRONT, took_s=1.0, now=100.0)
+
+    first = position.next_look(is_asleep=False, now=101.0)
+    assert first is not None
+    position.after_look(at(92), since=first, took_s=0.1, now=101.0)
+    looks = [position.next_look(is_asleep=False, now=now) for now in (102.9, 103.0, 119.9, 120.0)]
+
+    recent = list(FRONT)
+    recent[0], recent[5] = Mark(at(60 - RECENT_S), JobId(0)), Mark(at(90 - RECENT_S), JobId(0))
+    assert first == recent
+    assert looks == [None, recent, recent, FRONT]
+
+
+def test_a_job_found_behind_sends_the_next_claim_no_further_back_than_the_look_went() -> None:
+    """Where a walk from the front is dear, what is found in each second must not cost one."""
+    position = Position()
+    claim(position, claimed(7, 90))
+    position.after_look(at(91), since=FRONT, took_s=1.0, now=100.0)
+    since = position.next_look(is_asleep=False, now=101.0)
+    assert since is not None
+
+    position.after_look(None, since=since, took_s=0.001, now=101.0)
+
+    assert position.before_claim() == [Mark(at(90 - RECENT_S), JobId(0))] * 10
 
 
 def test_a_sleeping_loop_forgets_its_position_instead_of_looking_behind() -> None:
     """While a walk from the front is cheap: an idle worker asks nothing more than its poll."""
     position = Position()
     claim(position, claimed(9, 8))
-    position.after_look(at(9), took_s=CHEAP_S, now=100.0)
+    position.after_look(at(9), since=FRONT, took_s=CHEAP_S, now=100.0)
 
-    wants = position.wants_look(is_asleep=True, now=102.0)
+    look = position.next_look(is_asleep=True, now=102.0)
 
-    assert not wants
+    assert look is None
     assert position.marks == FRONT
 
 
@@ -134,10 +164,10 @@ def test_a_sleeping_loop_looks_behind_where_walks_are_dear() -> None:
     """Known from the last look, or from a claim at the front that found nothing."""
     looked, polled = Position(), Position()
 
-    looked.after_look(at(9), took_s=2 * CHEAP_S, now=100.0)
+    looked.after_look(at(9), since=FRONT, took_s=2 * CHEAP_S, now=100.0)
     claim(polled, took_s=2 * CHEAP_S)
 
-    assert [one.wants_look(is_asleep=True, now=102.0) for one in (looked, polled)] == [True, True]
+    assert [one.next_look(is_asleep=True, now=102.0) for one in (looked, polled)] == [[BEGINNING] * 10, FRONT]
 
 
 STEPS = st.lists(
@@ -145,7 +175,7 @@ STEPS = st.lists(
         st.tuples(st.just("arrive"), st.integers(0, 9), st.integers(0, 30)),
         st.tuples(st.just("claim"), st.integers(1, 4), st.just(0)),
         st.tuples(st.just("claim and look meanwhile"), st.integers(1, 4), st.just(0)),
-        st.tuples(st.just("look"), st.just(0), st.just(0)),
+        st.tuples(st.just("look"), st.integers(0, 2), st.just(0)),
         st.tuples(st.just("wait"), st.integers(1, 5), st.just(0)),
     ),
     max_size=60,
@@ -173,20 +203,26 @@ class Lanes:
         self.ready = [job for job in self.ready if job not in taken]
         return taken
 
-    def find_passed(self, marks: list[Mark]) -> datetime | None:
+    def find_passed(self, since: list[Mark], marks: list[Mark]) -> datetime | None:
         """As `find_passed.sql`."""
-        passed = any(Mark(job.run_at, job.id) < marks[job.priority] for job in self.ready)
+        passed = any(
+            since[job.priority].run_at <= job.run_at and Mark(job.run_at, job.id) < marks[job.priority]
+            for job in self.ready
+        )
         return None if passed else at(self.now)
 
 
 @given(STEPS)
 @FEW
 def test_no_job_is_left_behind(steps: list[tuple[str, int, int]]) -> None:
-    """Whatever comes late, and whenever looks are answered: one more look, and claims find everything."""
+    """Whatever comes late, whenever looks are answered, however dear they are: a look at everything finds the rest."""
     lanes, position = Lanes(), Position()
 
-    def look() -> None:
-        position.after_look(lanes.find_passed(position.marks), took_s=0.0, now=lanes.now)
+    def look(took_s: float) -> None:
+        since = position.next_look(is_asleep=False, now=lanes.now)
+        if since is not None:
+            answer = lanes.find_passed(since, position.marks)
+            position.after_look(answer, since=since, took_s=took_s, now=lanes.now)
 
     for step, number, late_s in steps:
         match step:
@@ -195,15 +231,15 @@ def test_no_job_is_left_behind(steps: list[tuple[str, int, int]]) -> None:
             case "wait":
                 lanes.now += number
             case "look":
-                look()
+                look(took_s=number)
             case _:
                 taken = lanes.claim(position.before_claim(), number)
                 if step == "claim and look meanwhile":
                     lanes.now += 3
-                    look()
+                    look(took_s=0.1)
                 position.after_claim(taken, limit=number, took_s=0.0)
-    lanes.now += 10
-    look()
+    lanes.now += 2 / LOOK_SHARE  # when a look at everything is due again
+    look(took_s=0.0)
     while taken := lanes.claim(position.before_claim(), 2):
         position.after_claim(taken, limit=2, took_s=0.0)
 

@@ -42,8 +42,8 @@ def claim(limit: int, start: str, *, queue: str = "mail") -> str:
     return f"'{queue}', '{{send_receipt}}', {limit}, '{WORKER}', 60, {start}"
 
 
-def look(before: str, *, queue: str = "mail") -> str:
-    return f"'{queue}', '{{send_receipt}}', {before}"
+def look(before: str, *, since: str = "0001-01-01 00:00:00+00", queue: str = "mail") -> str:
+    return f"'{queue}', '{{send_receipt}}', {array(*[since] * len(PRIORITIES))}, {before}"
 
 
 FRONT = marks("0001-01-01 00:00:00+00")
@@ -99,6 +99,7 @@ def bounds(batch: int) -> dict[str, Bound]:
             "find_passed", look(marks("9999-01-01 00:00:00+00"), queue="later"), 1, 200
         ),
         "something before marks": Bound("find_passed", look(MIDDLE), 1, 200),
+        "nothing shortly before marks": Bound("find_passed", look(MIDDLE, since="2020-01-01 00:00:05+00"), 1, 200),
         "ready": Bound("has_ready", "'{mail}', '{send_receipt}'", 1, 200),
         "none ready": Bound("has_ready", "'{later}', '{send_receipt}'", 1, 200),
         "settle many": Bound("settle_done", f"{proof}, {each_1}", batch, 20 * batch),

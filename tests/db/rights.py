@@ -111,7 +111,10 @@ CHANGES: dict[str, tuple[frozenset[str], Work]] = {
             a.conn, queue=QUEUE, kinds=[KIND], limit=5, worker_id=new_worker(), lease_s=60.0, marks=FRONT
         ),
     ),
-    "find_passed": (WORKERS, lambda a: a.store.find_passed(a.conn, queue=QUEUE, kinds=[KIND], marks=FRONT)),
+    "find_passed": (
+        WORKERS,
+        lambda a: a.store.find_passed(a.conn, queue=QUEUE, kinds=[KIND], since=FRONT, marks=FRONT),
+    ),
     "settle_done": (WORKERS, lambda a: a.settle("settle_done", 7)),
     "settle_retry": (WORKERS, lambda a: a.settle("settle_retry", 0.0, error_json())),
     "settle_released": (WORKERS, lambda a: a.settle("settle_released", 0.0)),

@@ -54,9 +54,15 @@ async def claim(rows: Rows, start: list[Mark], conn: Conn | None = None) -> list
 
 
 async def look(
-    rows: Rows, before: list[Mark], conn: Conn | None = None, *, queue: str = QUEUE, kind: str = KIND
+    rows: Rows,
+    before: list[Mark],
+    conn: Conn | None = None,
+    *,
+    since: list[Mark] = FRONT,
+    queue: str = QUEUE,
+    kind: str = KIND,
 ) -> datetime | None:
-    return await rows.store.find_passed(conn or rows.conn, queue=queue, kinds=[kind], marks=before)
+    return await rows.store.find_passed(conn or rows.conn, queue=queue, kinds=[kind], since=since, marks=before)
 
 
 # -- where a claim starts ----------------------------------------------------------------------------
@@ -140,6 +146,25 @@ async def test_a_look_that_finds_nothing_returns_the_databases_time(rows: Rows) 
         answers = [await look(rows, marks(then, job_id)), await look(rows, marks(now), queue="empty")]
 
     assert answers == [now, now]
+
+
+async def test_a_look_may_go_a_part_of_the_way_back(rows: Rows) -> None:
+    """From a time on, in each lane: what lies there is found, what is older is left to another look."""
+    then = await ago(rows, minutes=1)
+    await ready(rows, then, priority=4)
+    start = marks(then + MOMENT)
+
+    answers = [
+        await look(rows, start, since=marks(since, lanes=lanes)) is None
+        for since, lanes in (
+            (then, PRIORITIES),
+            (then + MOMENT, PRIORITIES),
+            (then + MOMENT, {4}),
+            (then + MOMENT, {5}),
+        )
+    ]
+
+    assert answers == [True, False, False, True]
 
 
 @pytest.mark.parametrize("priority", [0, 4, 9])
@@ -232,7 +257,7 @@ async def test_a_job_that_is_committed_late_is_found_by_the_look(rows: Rows, oth
         late = await ready(writer, await ago(rows, seconds=10))
         await claim_from(rows, position)
     passed = await claim_from(rows, position)
-    position.after_look(await look(rows, position.marks), took_s=0.0, now=0.0)
+    position.after_look(await look(rows, position.marks), since=FRONT, took_s=0.0, now=0.0)
     found = await claim_from(rows, position)
 
     assert (passed, found) == ([], [late])
