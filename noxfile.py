@@ -59,7 +59,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(python=False, requires=["env"], tags=["ci"])
 def faults(session: nox.Session) -> None:
-    """Worker processes that are killed, frozen and cut off, and servers that are, and are replaced: seven minutes."""
+    """Worker processes that are killed, frozen and cut off, and servers that are, and are replaced: eight minutes."""
     pytest(session, "tests/faults")
 
 

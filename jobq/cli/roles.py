@@ -22,7 +22,7 @@ def roles(
     """Print the SQL of the roles owner, producer, worker, reader and operator, each with the least rights it needs.
 
     Changes nothing: pipe it into psql as a superuser. Before the first migration it makes the roles and the schema, and
-    says that it has to be run again afterwards; so it has after every upgrade. The roles cannot log in: grant them to
-    the users that can. Needs no database.
+    says that it has to be run again afterwards; so it has after every upgrade. A schema of another version refuses it.
+    The roles cannot log in: grant them to the users that can. Needs no database.
     """
     typer.echo(roles_sql(schema, prefix=prefix), nl=False)

@@ -245,3 +245,13 @@ from object o
 left join lateral pg_catalog.aclexplode(o.acl) a on a.grantee <> o.owner
 left join pg_catalog.pg_roles r on r.oid = a.grantee
 """
+
+
+async def granted(conn: Conn, schema: str, prefix: str) -> dict[str, dict[str, str]]:
+    """Return what each role whose name begins with *prefix* may do with each object, as in `RIGHTS`."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, role, right in await conn.fetch(GRANTED, schema):
+        rights = found.setdefault(name, {})
+        if role is not None:
+            rights.setdefault(role.removeprefix(prefix), []).append(right)
+    return {name: {role: " ".join(sorted(one)) for role, one in rights.items()} for name, rights in found.items()}

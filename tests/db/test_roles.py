@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 
 from jobq import ConfigurationError, DatabaseError
-from jobq.db import migrate
+from jobq.db import migrate, roles
 from jobq.db.overview import Overview
 from jobq.db.reports import Reports
 from jobq.db.roles import ROLES, roles_sql
 from jobq.db.statements import quote_identifier, render
 from jobq.db.store import Store
-from tests.db.rights import CHANGES, EVERYBODY, FORGERIES, GRANTED, QUESTIONS, RIGHTS, Actor, Work
+from tests.db.rights import CHANGES, EVERYBODY, FORGERIES, GRANTED, QUESTIONS, RIGHTS, Actor, Work, granted
 from tests.db.rows import Rows
 
 if TYPE_CHECKING:
@@ -103,16 +103,7 @@ def test_there_is_a_decision_about_each_statement() -> None:
 
 async def test_there_is_a_decision_about_each_object(rows: Rows, schema: str, prefix: str) -> None:
     """A new table, column right or function fails here until somebody has said what each role may do with it."""
-    found: dict[str, dict[str, list[str]]] = {}
-
-    for name, role, right in await rows.conn.fetch(GRANTED, schema):
-        granted = found.setdefault(name, {})
-        if role is not None:
-            granted.setdefault(role.removeprefix(prefix), []).append(right)
-
-    assert {
-        name: {role: " ".join(sorted(rights)) for role, rights in roles.items()} for name, roles in found.items()
-    } == RIGHTS
+    assert await granted(rows.conn, schema, prefix) == RIGHTS
 
 
 async def test_a_second_run_changes_nothing(rows: Rows, schema: str, prefix: str) -> None:
@@ -149,11 +140,47 @@ async def test_before_the_first_migration_it_says_what_to_do(
     first = {(name, role) for name, role, _ in await empty_conn.fetch(GRANTED, schema) if role is not None}
     await empty_conn.execute(roles_sql(schema, prefix=prefix))
 
-    assert [one for one in said if "is at version 0, this script is for version 2" in one and "run this script" in one]
+    assert [one for one in said if "is at version 0, this script is for version 3" in one and "run this script" in one]
     assert {role.removeprefix(prefix) for _, role in first} == {"reader"}
     assert not any("(" in name for name, _ in first)
     granted = {(name, role) for name, role, _ in await empty_conn.fetch(GRANTED, schema) if role is not None}
     assert ("job", f"{prefix}worker") in granted
+
+
+async def test_an_upgrade_as_the_owner_leads_to_the_same_rights(
+    empty_conn: Conn, schema: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From each older version: the roles, then what is installed, migrated on and granted anew (F91)."""
+    everything = migrate.migrations()
+
+    for version in range(1, len(everything)):
+        await empty_conn.execute(f"drop schema if exists {quote_identifier(schema)} cascade")
+        await empty_conn.execute(roles_sql(schema, prefix=prefix))
+        await empty_conn.execute(f"set role {quote_identifier(prefix + 'owner')}")
+        monkeypatch.setattr(migrate, "migrations", lambda version=version: everything[:version])
+        await migrate.migrate(empty_conn, schema)
+        monkeypatch.setattr(migrate, "migrations", lambda: everything)
+        await migrate.migrate(empty_conn, schema)
+        await empty_conn.execute("reset role")
+        await empty_conn.execute(roles_sql(schema, prefix=prefix))
+
+        assert await granted(empty_conn, schema, prefix) == RIGHTS
+
+
+@pytest.mark.parametrize("away", [-1, 1])
+async def test_the_script_of_another_version_is_refused_and_changes_nothing(
+    rows: Rows, schema: str, prefix: str, monkeypatch: pytest.MonkeyPatch, away: int
+) -> None:
+    """F91: run before the migration, or by a release of before, it would leave the workers without rights."""
+    before = await granted(rows.conn, schema, prefix)
+    version = migrate.newest_version()
+    monkeypatch.setattr(roles, "newest_version", lambda: version + away)
+
+    with pytest.raises(asyncpg.RaiseError, match=f"is at version {version}, .* for version {version + away}"):
+        await rows.conn.execute(roles_sql(schema, prefix=prefix))
+    await rows.conn.execute("rollback")
+
+    assert await granted(rows.conn, schema, prefix) == before == RIGHTS
 
 
 async def test_it_needs_no_superuser(

@@ -132,16 +132,22 @@ class Fleet:
         self._points.clear()
 
     async def launch(
-        self, *options: str, dsn: str | None = None, clock_ahead_s: float = 0.0, **settings: float
+        self,
+        *options: str,
+        dsn: str | None = None,
+        clock_ahead_s: float = 0.0,
+        code: Path = REPOSITORY,
+        **settings: float,
     ) -> WorkerProcess:
         """Start a worker, and do not wait for it. *settings* are those of `WorkerSettings`.
 
-        With *clock_ahead_s* its wall clock is wrong by so many seconds, as far as `skewed.py` can make it so.
+        With *clock_ahead_s* its wall clock is wrong by so many seconds, as far as `skewed.py` can make it so. *code* is
+        the directory whose `jobq` it runs.
         """
         program = [str(APP_DIR / "skewed.py"), str(clock_ahead_s)] if clock_ahead_s else ["-m", "jobq.cli.main"]
         environment = {
             **{name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "NOTIFY_SOCKET")},
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": str(code),
             "PYTHONUNBUFFERED": "1",
             "JOBQ_DSN": self.dsn if dsn is None else dsn,
             "FAULTS_SCHEMA": self._schema,
@@ -163,19 +169,24 @@ class Fleet:
         return self.all[-1]
 
     async def start(
-        self, *options: str, dsn: str | None = None, clock_ahead_s: float = 0.0, **settings: float
+        self,
+        *options: str,
+        dsn: str | None = None,
+        clock_ahead_s: float = 0.0,
+        code: Path = REPOSITORY,
+        **settings: float,
     ) -> WorkerProcess:
         """Start a worker, and wait until it works."""
-        worker = await self.launch(*options, dsn=dsn, clock_ahead_s=clock_ahead_s, **settings)
+        worker = await self.launch(*options, dsn=dsn, clock_ahead_s=clock_ahead_s, code=code, **settings)
         await worker.says(" started: queues ")
         return worker
 
-    async def command(self, *words: str) -> tuple[int, str]:
+    async def command(self, *words: str, code: Path = REPOSITORY) -> tuple[int, str]:
         """Run another command of `jobq` to its end. Returns the exit code and everything that it has written."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "jobq.cli.main", *words),
             cwd=self._directory,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": str(code)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -1,7 +1,7 @@
 """A producer that enqueues through every fault, and a file in which it says what it meant to do and what came of it.
 
 Each enqueue has a token of its own, which the payload carries: an id may be given out again after a crash, if nobody
-who had it has committed.
+who had it has committed. Two producers may share the file, if their tokens begin differently.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ import msgspec
 
 from jobq import Queue
 from jobq.db.connect import connect, translated
+from jobq.db.statements import render
 from jobq.errors import DatabaseError
 from tests.faults.ledger import now, until
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
+
+BY_SQL = "select id from @schema@.enqueue('errand', $1)"
 
 CONNECT_LIMIT_S = 1.0
 ANSWER_LIMIT_S = 3.0
@@ -47,10 +50,20 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Producer:
-    """Enqueues jobs of the kind `errand` in transactions of its own; each fourth one it rolls back."""
+    """Enqueues jobs of the kind `errand` in transactions of its own; each fourth one it rolls back.
+
+    Each fifth goes by the SQL function, as from a trigger or another language. Its tokens are *prefix* and a number.
+    """
 
     def __init__(
-        self, path: Path, *, dsn: str, schema: str = "jobq", every_s: float = 0.02, step_s: float = 0.02
+        self,
+        path: Path,
+        *,
+        dsn: str,
+        schema: str = "jobq",
+        prefix: str = "",
+        every_s: float = 0.02,
+        step_s: float = 0.02,
     ) -> None:
         self.path = path
         self._dsn = dsn
@@ -59,6 +72,7 @@ class Producer:
         """The pause between two enqueues."""
         self.step_s = step_s
         """Errands take 0 to 9 times as long."""
+        self._prefix = prefix
         self._count = 0
         path.touch()
 
@@ -114,7 +128,7 @@ class Producer:
 
     async def _enqueue(self, conn: Connection[Record]) -> None:
         self._count += 1
-        token, rolls_back = str(self._count), self._count % 4 == 3
+        token, rolls_back = f"{self._prefix}{self._count}", self._count % 4 == 3
         self._note(token, Fate.INTENDED)
         transaction = conn.transaction()
         fate = Fate.ROLLED_BACK  # whoever has not said commit has not committed
@@ -122,7 +136,10 @@ class Producer:
             await transaction.start()
             seconds, writes = self.step_s * (self._count % 10), self._count % 3 == 0
             payload = {"token": token, "seconds": seconds, "writes": writes}
-            await self._queue.enqueue("errand", payload, queue="default", conn=conn)
+            if self._count % 5 == 0:
+                await conn.execute(render(BY_SQL, self._queue.schema), json.dumps(payload))
+            else:
+                await self._queue.enqueue("errand", payload, queue="default", conn=conn)
             if rolls_back:
                 await transaction.rollback()
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ import pytest
 from jobq.db.connect import connect
 from jobq.db.migrate import migrate
 from tests.faults.account import NEVER, Account, draw_up
-from tests.faults.fleet import SETTINGS, Fleet, WorkerProcess
+from tests.faults.fleet import REPOSITORY, SETTINGS, Fleet, WorkerProcess
 from tests.faults.ledger import Ledger
 from tests.faults.producer import Producer
 
@@ -38,10 +38,10 @@ class FaultRun:
         self.producer = Producer(directory / "producer", dsn=dsn)
         self.fleet = Fleet(dsn=dsn, schema="jobq", effects="jobq.effects", ledger=self.ledger.path, directory=directory)
 
-    async def start_workers(self, count: int = 2) -> list[WorkerProcess]:
+    async def start_workers(self, count: int = 2, *, code: Path = REPOSITORY) -> list[WorkerProcess]:
         """Start workers, and wait until they work."""
         for _ in range(count):
-            await self.fleet.launch("--concurrency", "10", dsn=self.dsn)
+            await self.fleet.launch("--concurrency", "10", dsn=self.dsn, code=code)
         workers = self.fleet.all[-count:]
         for worker in workers:
             await worker.says(" started: queues ")
@@ -90,14 +90,22 @@ async def connected(dsn: str) -> AsyncIterator[Connection[Record]]:
         conn.terminate()
 
 
+async def install_ours(run: FaultRun) -> None:
+    """Create the schema as this checkout does."""
+    async with connected(run.dsn) as conn:
+        await migrate(conn, "jobq")
+
+
 @asynccontextmanager
-async def fault_run(dsn: str, directory: Path) -> AsyncIterator[FaultRun]:
-    """Give a fault run on an empty schema."""
+async def fault_run(
+    dsn: str, directory: Path, *, install: Callable[[FaultRun], Awaitable[None]] = install_ours
+) -> AsyncIterator[FaultRun]:
+    """Give a fault run on an empty schema, which *install* creates."""
+    run = FaultRun(dsn, directory)
     async with connected(dsn) as conn:
         await conn.execute("drop schema if exists jobq cascade")
-        await migrate(conn, "jobq")
+        await install(run)
         await conn.execute("create table jobq.effects (job_id bigint not null, fence int not null)")
-    run = FaultRun(dsn, directory)
     try:
         yield run
     finally:

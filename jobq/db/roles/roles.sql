@@ -1,5 +1,6 @@
 -- The five roles of one instance. Run by a superuser, or by a role that may create roles and gives objects away.
--- Running it again changes nothing, or takes back what was granted beside it.
+-- Running it again changes nothing, or takes back what was granted beside it. Refused, and nothing changed, where the
+-- schema is of another version.
 -- Schema @schema@ at version @version@; roles @owner@, @producer@, @worker@, @reader@, @operator@.
 begin;
 set local search_path = pg_catalog, pg_temp;
@@ -9,6 +10,7 @@ do $roles$
 declare
     wanted text;
     object record;
+    found int;
 begin
     foreach wanted in array array[
         (parse_ident($name$@owner@$name$))[1], (parse_ident($name$@producer@$name$))[1],
@@ -49,6 +51,16 @@ begin
         execute format('alter function %s owner to %s', object.signature, $name$@owner@$name$);
     end loop;
 
+    -- Another version needs other rights: whoever works here is left with those that he has.
+    if to_regclass($name$@schema@.migration$name$) is not null then
+        select max(m.version) into found from @schema@.migration m;
+        if found is distinct from @version@ then
+            raise exception 'jobq: schema % is at version %, this script is for version %',
+                $name$@schema@$name$, found, @version@
+                using hint = 'Nothing was changed. Migrate first, or run the script of the release that has migrated.';
+        end if;
+    end if;
+
     -- Whatever was granted before goes; what follows is all that there is.
     revoke all on all tables in schema @schema@ from public, @producer@, @worker@, @reader@, @operator@;
     revoke all on all sequences in schema @schema@ from public, @producer@, @worker@, @reader@, @operator@;
@@ -67,15 +79,9 @@ end
 $roles$;
 
 do $grants$
-declare
-    found int := 0;
 begin
-    if to_regclass($name$@schema@.migration$name$) is not null then
-        select max(m.version) into found from @schema@.migration m;
-    end if;
-    if found is distinct from @version@ then
-        raise warning 'jobq: schema % is at version %, this script is for version %',
-            $name$@schema@$name$, coalesce(found, 0), @version@
+    if to_regclass($name$@schema@.migration$name$) is null then
+        raise warning 'jobq: schema % is at version 0, this script is for version %', $name$@schema@$name$, @version@
             using hint = 'Migrate as a member of the owner, then run this script of the same release again.';
         return;
     end if;
