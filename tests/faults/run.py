@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ import pytest
 from jobq.db.connect import connect
 from jobq.db.migrate import migrate
 from tests.faults.account import NEVER, Account, draw_up
-from tests.faults.fleet import SETTINGS, Fleet, WorkerProcess
+from tests.faults.fleet import REPOSITORY, SETTINGS, Fleet, WorkerProcess
 from tests.faults.ledger import Ledger
 from tests.faults.producer import Producer
 
@@ -102,3 +103,13 @@ async def fault_run(dsn: str, directory: Path) -> AsyncIterator[FaultRun]:
         yield run
     finally:
         await run.fleet.discard()
+
+
+async def command_line(dsn: str, *arguments: str) -> int:
+    """Run `jobq`, and return its exit code."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "jobq.cli.main", *arguments, "--dsn", dsn),
+        cwd=REPOSITORY,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    return await process.wait()
