@@ -20,6 +20,7 @@ import anyio
 import asyncpg
 
 from jobq.db.hosts import cluster_of
+from jobq.db.keepalive import keep_alive
 from jobq.db.timeline import Timeline
 from jobq.errors import (
     AccessRefusedError,
@@ -192,6 +193,7 @@ def _opener(
 
     async def open_one(dsn: str) -> Connection[Record]:
         connection: Connection[Record] = await asyncpg.connect(dsn, **named | options)
+        keep_alive(connection)
         return connection
 
     return open_one
