@@ -11,16 +11,17 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import asyncpg
 
-from jobq.db.hosts import connect_to_first, dsn_of_each_host
+from jobq.db.hosts import cluster_of
+from jobq.db.keepalive import keep_alive
+from jobq.db.timeline import Timeline
 from jobq.errors import (
     AccessRefusedError,
     ConfigurationError,
@@ -161,18 +162,8 @@ async def connect(dsn: str, *, role: str, prepared_statements: bool = False, **o
     `AccessRefusedError` for files of it that cannot be read.
     """
     _check_files(dsn)
-    named: dict[str, Any] = {
-        "timeout": CONNECT_TIMEOUT_S,
-        "statement_cache_size": STATEMENTS_KEPT if prepared_statements else 0,
-        "server_settings": {"application_name": f"jobq {role}"},
-    }
-    open_one = partial(asyncpg.connect, **named | options)
     try:
-        match dsn_of_each_host(dsn):
-            case [one]:
-                return await open_one(one)
-            case several:
-                return await connect_to_first(several, open_one)
+        return await cluster_of(dsn).connect(_opener(role, prepared_statements, options))
     except ssl.SSLError:
         raise  # some are a ValueError, too
     except asyncpg.ClientConfigurationError as error:
@@ -180,6 +171,32 @@ async def connect(dsn: str, *, role: str, prepared_statements: bool = False, **o
     except ValueError:
         # Not a word of it: what the driver stumbles over may be a part of a password.
         raise ConfigurationError("the DSN cannot be used: see libpq's connection URIs") from None
+
+
+async def look_around(dsn: str, *, role: str, wait_s: float) -> Timeline | None:
+    """Ask the other hosts of *dsn*, for at most *wait_s*, whether one was promoted while ours still takes writes.
+
+    If so, all connections that this process has opened to an older one with *dsn* are dropped. Returns the timeline of
+    the promoted one.
+    """
+    return await cluster_of(dsn).look(_opener(role, False, {}), wait_s=wait_s)
+
+
+def _opener(
+    role: str, prepared_statements: bool, options: dict[str, Any]
+) -> Callable[[str], Awaitable[Connection[Record]]]:
+    named: dict[str, Any] = {
+        "timeout": CONNECT_TIMEOUT_S,
+        "statement_cache_size": STATEMENTS_KEPT if prepared_statements else 0,
+        "server_settings": {"application_name": f"jobq {role}"},
+    }
+
+    async def open_one(dsn: str) -> Connection[Record]:
+        connection: Connection[Record] = await asyncpg.connect(dsn, **named | options)
+        keep_alive(connection)
+        return connection
+
+    return open_one
 
 
 def _check_files(dsn: str) -> None:
@@ -264,6 +281,17 @@ class Link:
             await self._connection.execute("discard plans")
             self._planned_at = now
         return self._connection
+
+    async def look_around(self, *, wait_s: float) -> None:
+        """Raise `DatabaseUnavailableError` if another host was promoted while ours still takes writes.
+
+        Nothing else shows it. All connections to the old one are dropped; the next is to the promoted one.
+        """
+        if (timeline := await look_around(self._dsn, role=self._role, wait_s=wait_s)) is not None:
+            raise DatabaseUnavailableError(
+                f"another server was promoted, to timeline {timeline.number}, and this process turns to it;"
+                " stop the old primary, which still takes writes"
+            )
 
     async def close(self) -> None:
         """Take leave of the server, at most two seconds long."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,7 +18,16 @@ from weakref import WeakKeyDictionary
 import anyio
 import asyncpg
 
-from jobq.db.connect import LEAVE_TIMEOUT_S, PLAN_AGE_S, connect, driver_errors, is_read_only, leaves_doubt
+from jobq.db.connect import (
+    LEAVE_TIMEOUT_S,
+    PLAN_AGE_S,
+    connect,
+    driver_errors,
+    is_read_only,
+    leaves_doubt,
+    look_around,
+)
+from jobq.db.hosts import PATIENCE_S
 from jobq.errors import DatabaseUnavailableError
 from jobq.settings import Route
 
@@ -30,6 +40,9 @@ MAX_SIZE = 10
 LEND_S = 10.0
 """For a connection to be free or made, and for one enqueue. A server that is silent must not hold a caller for ever."""
 
+LOOK_AROUND_S = 30.0
+"""How often an enqueue asks the other servers of the DSN first whether one was promoted; the heartbeat asks, too."""
+
 
 class Pools:
     """One pool an event loop, for one database. *route* is asked when a pool is opened."""
@@ -39,6 +52,7 @@ class Pools:
         self._pid = os.getpid()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool[Record]] = WeakKeyDictionary()
         self._inherited: list[object] = []
+        self._look_around_at = 0.0
 
     async def get(self) -> Pool[Record]:
         """Return this loop's pool, opened if need be. Raises `ConfigurationError` without a DSN."""
@@ -74,6 +88,7 @@ class Pools:
         is_lent = False
         try:
             with driver_errors(), anyio.fail_after(None if more_s is None else LEND_S + more_s):
+                await self._look_around()
                 async with pool.acquire() as connection:
                     is_lent = True
                     try:
@@ -86,6 +101,11 @@ class Pools:
             if is_lent:
                 await pool.expire_connections()
             raise
+
+    async def _look_around(self) -> None:
+        if time.monotonic() >= self._look_around_at:
+            self._look_around_at = time.monotonic() + LOOK_AROUND_S
+            await look_around(self._route().dsn, role="handlers", wait_s=PATIENCE_S)
 
     async def _take_back(self, connection: Connection[Record], *, resets: bool) -> None:
         """Make *connection* as good as new. If its server takes no writes any more, none is used again.

@@ -27,6 +27,9 @@ from jobq.worker.pulse import Pulse
 LOOK_S = 0.25
 """How often the event loop looks whether the lease still holds."""
 
+LOOK_AROUND_S = 10.0
+"""How often the other servers of the DSN are asked whether one was promoted: a login each, of every worker."""
+
 
 def boot_time() -> float:
     """Return seconds on a clock that goes on while the machine sleeps, where there is one."""
@@ -102,6 +105,7 @@ class Heartbeat:
     async def beat(self, loop: asyncio.AbstractEventLoop) -> None:
         """Beat until cancelled. *loop* is the worker's event loop, where lost leases are told."""
         renew_at = 0.0
+        look_around_at = time.monotonic() + LOOK_AROUND_S
         while True:
             now = time.monotonic()
             await reach(Point.BEAT)
@@ -112,12 +116,16 @@ class Heartbeat:
                 if now >= renew_at:
                     await self._renew_jobs(loop)
                     renew_at = now + self._settings.job_lease_s / 3
+                if now >= look_around_at:
+                    look_around_at = now + LOOK_AROUND_S
+                    await self._link.look_around(wait_s=self._settings.beat_s / 2)
             except DatabaseError as error:
                 await self.pulse.pause(error)
                 continue
             self.pulse.worked()
             loop.call_soon_threadsafe(self._registered.set)
-            await asyncio.sleep(self._settings.beat_s * random.uniform(0.9, 1.0))
+            # From the beginning of this beat on, or a silent server that is looked at would make the next one late.
+            await asyncio.sleep(now + self._settings.beat_s * random.uniform(0.9, 1.0) - time.monotonic())
 
     async def _beat_once(self) -> None:
         sent_at = boot_time()

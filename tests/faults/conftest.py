@@ -15,6 +15,7 @@ from tests.faults import small_disk
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.proxy import Proxy
+from tests.faults.servers import Server, a_replica, a_server
 from tests.worker.observe import Jobs
 
 if TYPE_CHECKING:
@@ -85,3 +86,17 @@ def add(queue: Queue) -> Add:
         return [one.id for one in await queue.enqueue_many(new)]
 
     return add
+
+
+@pytest.fixture
+def primary() -> Iterator[Server]:
+    """A primary."""
+    with a_server() as server:
+        yield server
+
+
+@pytest.fixture
+def replica(primary: Server) -> Iterator[Server]:
+    """Its streaming replica."""
+    with a_replica(primary) as server:
+        yield server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -110,3 +111,13 @@ async def fault_run(
         yield run
     finally:
         await run.fleet.discard()
+
+
+async def command_line(dsn: str, *arguments: str) -> int:
+    """Run `jobq`, and return its exit code."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "jobq.cli.main", *arguments, "--dsn", dsn),
+        cwd=REPOSITORY,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    return await process.wait()

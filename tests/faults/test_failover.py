@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -18,61 +17,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from jobq import Queue
+from jobq.db import pools
 from jobq.errors import DatabaseUnavailableError
-from tests.faults.fleet import REPOSITORY
-from tests.faults.ledger import LOOK_EVERY_S, now
+from tests.faults.ledger import now
 from tests.faults.proxy import Proxy
-from tests.faults.run import STOP_S, connected, fault_run
-from tests.faults.servers import Server, a_replica, a_server, dsn_of
-
-LISTENER_S = 30.0
-"""In ten seconds the listener asks whether its session is any good."""
-
-
-@pytest.fixture
-def primary() -> Iterator[Server]:
-    """A primary."""
-    with a_server() as server:
-        yield server
-
-
-@pytest.fixture
-def replica(primary: Server) -> Iterator[Server]:
-    """Its streaming replica."""
-    with a_replica(primary) as server:
-        yield server
-
-
-async def wait_replicated(primary: Server, *, name: str = "replica") -> int:
-    """Wait until the replica has all that the primary has written by now. Returns the pid of who sends it."""
-    async with connected(primary.dsn) as conn, asyncio.timeout(20):
-        written = await conn.fetchval("select pg_current_wal_lsn()::text")
-        while not (
-            sender := await conn.fetchval(
-                "select pid from pg_stat_replication where application_name = $1 and flush_lsn >= $2::text::pg_lsn",
-                name,
-                written,
-            )
-        ):
-            await asyncio.sleep(0.02)
-        assert isinstance(sender, int)
-        return sender
-
-
-async def make_synchronous(primary: Server) -> None:
-    """Let every commit wait for the replica."""
-    async with connected(primary.dsn) as conn, asyncio.timeout(20):
-        await conn.execute("alter system set synchronous_standby_names = 'replica'")
-        await conn.execute("select pg_reload_conf()")
-        while not await conn.fetchval("select exists (select from pg_stat_replication where sync_state = 'sync')"):
-            await asyncio.sleep(0.02)
-
-
-async def guests(server: Server) -> list[str]:
-    """Return the names of jobq's connections to a server."""
-    async with connected(server.dsn) as conn:
-        rows = await conn.fetch("select application_name from pg_stat_activity where application_name like 'jobq %'")
-    return [row[0] for row in rows]
+from tests.faults.replication import demote, leave, make_synchronous, wait_replicated
+from tests.faults.run import STOP_S, command_line, fault_run
+from tests.faults.servers import Server, dsn_of
 
 
 @asynccontextmanager
@@ -80,16 +31,6 @@ async def behind_proxy(server: Server, directory: Path) -> AsyncIterator[tuple[P
     """Give a proxy in front of a server, and the directory of its socket."""
     async with Proxy(server.dsn, directory) as proxy:
         yield proxy, parse_qs(urlsplit(proxy.dsn).query)["host"][0]
-
-
-async def command_line(dsn: str, *arguments: str) -> int:
-    """Run `jobq`, and return its exit code."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "jobq.cli.main", *arguments, "--dsn", dsn),
-        cwd=REPOSITORY,
-        stdout=asyncio.subprocess.DEVNULL,
-    )
-    return await process.wait()
 
 
 @pytest.mark.parametrize("how", ["killed", "silent"])
@@ -147,12 +88,15 @@ async def test_after_the_promotion_of_an_asynchronous_replica_only_what_was_not_
 
 @pytest.mark.timeout(120)
 async def test_nobody_keeps_talking_to_an_old_primary_that_still_answers_and_takes_no_writes(
-    primary: Server, replica: Server, tmp_path: Path
+    primary: Server, replica: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F02: claims, settles, beats, the listener and the pools of enqueues and handlers all move to the new primary."""
+    monkeypatch.setattr(pools, "LOOK_AROUND_S", 600.0)
     dsn = dsn_of(primary, replica)
-    async with fault_run(dsn, tmp_path) as run, Queue(dsn) as queue:
+    # With a DSN of its own the pool learns nothing from the producer: only that its server takes no writes.
+    async with fault_run(dsn, tmp_path) as run, Queue(f"{dsn}&application_name=own") as queue:
         workers = await run.start_workers()
+        await queue.enqueue("nap", {"seconds": 0.1}, queue="default")
         pool = await queue.pool()
         async with pool.acquire(), pool.acquire(), pool.acquire():
             pass  # three connections, idle from now on
@@ -167,30 +111,12 @@ async def test_nobody_keeps_talking_to_an_old_primary_that_still_answers_and_tak
             await asyncio.gather(*(queue.enqueue("nap", {"seconds": 0.1}, queue="default") for _ in range(4)))
             await run.producer.commits(30)
         await run.recovers()
-        await run.ledger.until("end", 4, kind="nap")
-        await leave(primary)
+        await run.ledger.until("end", 5, kind="nap")
+        await leave(primary, but={"jobq handlers"})  # a pool's idle ones: they are replaced before use
 
         assert (await run.account()).lost == 0
         assert [worker.lines("crashed") for worker in workers] == [[], []]
         assert [await worker.stop() for worker in workers] == [0, 0]
-
-
-async def demote(primary: Server) -> None:
-    """Let a primary refuse writes and go on answering."""
-    async with connected(primary.dsn) as conn:
-        await conn.execute("alter system set default_transaction_read_only = on")
-        await conn.execute("select pg_reload_conf()")
-
-
-async def leave(server: Server) -> None:
-    """Wait until nobody of jobq is connected to *server*, but for a pool's idle ones: they are replaced before use."""
-    left: list[str] = []
-    try:
-        async with asyncio.timeout(LISTENER_S):
-            while left := [guest for guest in await guests(server) if guest != "jobq handlers"]:
-                await asyncio.sleep(LOOK_EVERY_S)
-    except TimeoutError:
-        pytest.fail(f"still there after {LISTENER_S:g} s: {left}")
 
 
 @pytest.mark.timeout(120)
