@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LAST_MOMENT_S = 5.0
+"""For a transaction that is begun after the end of its attempt: it should hear of the lost lease, not be cut off."""
+
 
 class Resources:
     """What `lifespan` yielded, found by type."""
@@ -40,24 +43,29 @@ class Resources:
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What the attempts of one worker share. *pool* opens the handlers' pool at its first use."""
+    """What the attempts of one worker share. *pool* opens the handlers' pool at its first use.
+
+    *cancel_grace_s* is how long an attempt may go on after its time-out.
+    """
 
     store: Store
     worker_id: WorkerId
     resources: Resources
     pool: Callable[[], Awaitable[Pool[Record]]]
+    cancel_grace_s: float
 
 
 class Job:
     """One attempt of a job, as its handler sees it. A handler that wants it declares `job: Job` first."""
 
-    __slots__ = ("_claimed", "_completed", "_scope", "_started")
+    __slots__ = ("_claimed", "_completed", "_over_at", "_scope", "_started")
 
-    def __init__(self, claimed: ClaimedJob, scope: Scope) -> None:
+    def __init__(self, claimed: ClaimedJob, scope: Scope, timeout_s: float) -> None:
         self._claimed = claimed
         self._scope = scope
         self._completed = False
         self._started = time.monotonic()
+        self._over_at = self._started + timeout_s + scope.cancel_grace_s
 
     @property
     def id(self) -> JobId:
@@ -110,7 +118,8 @@ class Job:
         What is written on the connection, jobs enqueued with `conn=` included, happens exactly once: either this
         attempt still owns the job at the end and all of it commits, or `LostLeaseError` is raised and nothing is
         written. An exception in the body rolls everything back, and the attempt ends as that exception says.
-        READ COMMITTED, on a connection of the handlers' pool.
+        READ COMMITTED, on a connection of the handlers' pool. If this process freezes or its machine is gone, the
+        server rolls back when the kind's `timeout` and the cancel grace are over, so that nobody waits for the locks.
 
             async with job.transaction() as conn:
                 await conn.execute("update account set balance = balance - $1 where id = $2", amount, source)
@@ -120,6 +129,8 @@ class Job:
         pool = await self._scope.pool()
         async with pool.acquire() as conn:
             async with conn.transaction(isolation="read_committed"):
+                left_s = max(self._over_at - time.monotonic(), LAST_MOMENT_S)
+                await self._scope.store.limit_transaction(conn, left_s)
                 yield conn
                 await self._complete(conn)
             self._completed = True

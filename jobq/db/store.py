@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from jobq.db.connect import AnyConnection
 
 
+PURGE_LIMIT_S = 10.0
+"""For a page of keys, whose locks an enqueue may wait for: it takes milliseconds."""
+
+_INT_MAX = 2**31 - 1
+
+
 class Owned(msgspec.Struct, frozen=True):
     """The proof, beside the worker's id, that an attempt still owns its job."""
 
@@ -334,6 +340,14 @@ class Store:
             rows = await conn.fetch(self._sql["delete_dead_letters"], ids)
         return sorted(row[0] for row in rows)
 
+    # -- transactions --------------------------------------------------------------------------------
+
+    async def limit_transaction(self, conn: AnyConnection, limit_s: float) -> None:
+        """Let the server end the open transaction when nothing has been heard of its client for so long."""
+        limit_ms = int(min(limit_s * 1000, _INT_MAX))
+        with driver_errors():
+            await conn.execute(self._sql["limit_transaction"], limit_ms)
+
     # -- retention -----------------------------------------------------------------------------------
 
     async def empty_oldest_slot(self, conn: AnyConnection) -> int | None:
@@ -346,6 +360,7 @@ class Store:
         """Forget lapsed idempotency keys, one page. Returns how many were looked at, and where to go on."""
         with driver_errors():
             async with conn.transaction(isolation="read_committed"):
+                await self.limit_transaction(conn, PURGE_LIMIT_S)
                 page = await conn.fetch(self._sql["lock_lapsed_keys"], after, limit)
                 await conn.execute(self._sql["purge_keys"], [row[0] for row in page], [row[1] for row in page])
         return len(page), page[-1][2] if page else None
@@ -361,10 +376,11 @@ class Store:
             purged: int = await conn.fetchval(self._sql["purge_kind_stats"], limit)
         return purged
 
-    async def purge_sleepers(self, conn: AnyConnection) -> None:
-        """Forget claim loops that have been gone for an hour."""
+    async def purge_sleepers(self, conn: AnyConnection, limit: int) -> int:
+        """Forget claim loops that have been gone for an hour, at most *limit*. Returns how many."""
         with driver_errors():
-            await conn.execute(self._sql["purge_sleepers"])
+            purged: int = await conn.fetchval(self._sql["purge_sleepers"], limit)
+        return purged
 
 
 def _ascending(owned: Sequence[Owned], *by_position: Sequence[object]) -> list[list[Any]]:

@@ -112,7 +112,7 @@ class Parts:
         )
         self.upkeep = Upkeep(store=self.store, link=self.links["upkeep"], every_s=settings.upkeep_s, emit=emit)
         strays = Strays(store=self.store, worker_id=worker_id, in_hand=self._ids_in_hand, emit=emit)
-        scope = Scope(self.store, worker_id, resources, queue.pool)
+        scope = Scope(self.store, worker_id, resources, queue.pool, settings.cancel_grace_s)
         context = copy_context()
         for (name, executor_class), handlers in sorted(_by_executor(queue).items()):
             executor = Executor(

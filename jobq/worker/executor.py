@@ -144,7 +144,8 @@ class Executor:
 
     def start_one(self, claimed: ClaimedJob) -> None:
         """Start an attempt, whatever is known about its job."""
-        attempt = self._by_id[claimed.id] = Attempt(claimed, self._handlers[claimed.kind], Job(claimed, self._scope))
+        handler = self._handlers[claimed.kind]
+        attempt = self._by_id[claimed.id] = Attempt(claimed, handler, Job(claimed, self._scope, handler.timeout_s))
         self._running.add(attempt)
         self._some.set()
         if self._loop is None:

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio
 
 from jobq.core.job import JobId, WorkerId
 from jobq.db.connect import Link
+from jobq.db.pages import Pages
 from jobq.db.store import Owned, Reaped, Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
 from jobq.settings import WorkerSettings
 from jobq.telemetry.events import Emit, JobReaped, WorkerReaped
 from jobq.worker.faults import Point, reach
 from jobq.worker.pulse import LONGEST_PAUSE_S, Pulse
+
+if TYPE_CHECKING:
+    from jobq.db.connect import AnyConnection
 
 PAGE = 500
 """Jobs in one statement: their locks are held for milliseconds."""
@@ -49,6 +54,7 @@ class Reaper:
         self._worker_id = worker_id
         self._settings = settings
         self._on_reaped = on_reaped
+        self._pages = Pages(link, PAGE)
         self._pause_s = CRASH_PAUSE_SHARE * settings.worker_lease_s
         self._emit = emit
         self.pulse = Pulse("reaper", bound_s=3 * settings.beat_s + link.patience_s, emit=emit)
@@ -89,14 +95,16 @@ class Reaper:
                 self._emit(WorkerReaped(worker_id, taken))
 
     async def _take_all(self, worker_id: WorkerId) -> int:
-        taken = 0
-        while True:
-            async with self._link.lend() as conn:
-                page = await self._store.reap_worker(conn, worker_id, pause_s=self._pause_s, limit=PAGE)
+        async def take(conn: AnyConnection, limit: int) -> int:
+            page = await self._store.reap_worker(conn, worker_id, pause_s=self._pause_s, limit=limit)
             self._report(page)
-            taken += len(page)
-            if len(page) < PAGE:
-                return taken
+            return len(page)
+
+        taken = 0
+        async for found in self._pages.each(take):
+            self.pulse.begin()
+            taken += found or 0
+        return taken
 
     async def _reap_orphans(self) -> None:
         started = time.monotonic()

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import anyio
 
 from jobq.db.connect import Link
+from jobq.db.pages import Pages
 from jobq.db.store import Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
 from jobq.telemetry.events import Emit, HistoryLeftAlone
 from jobq.worker.pulse import Pulse
 
-ROWS_A_PAGE = 5000
+if TYPE_CHECKING:
+    from jobq.db.connect import AnyConnection
 
-ROUND_S = 300.0
-"""How long one round may take; it is short statements, but possibly many."""
+ROWS_A_PAGE = 5000
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 class Upkeep:
-    """The retention loop. Every worker has one; what two do at once does no harm."""
+    """The retention loop. Every worker has one; what two do at once does no harm.
+
+    A page is a turn of its pulse: a round may be long after a neglect, and is alive all the while.
+    """
 
     def __init__(self, *, store: Store, link: Link, every_s: float, emit: Emit) -> None:
         self._store = store
         self._link = link
         self._every_s = every_s
         self._emit = emit
-        self.pulse = Pulse("upkeep", bound_s=ROUND_S, emit=emit)
+        self._pages = Pages(link, ROWS_A_PAGE)
+        self.pulse = Pulse("upkeep", bound_s=link.patience_s, emit=emit)
 
     async def run(self) -> None:
         """Tidy up soon after the start and then once a period, until cancelled."""
@@ -42,22 +49,27 @@ class Upkeep:
                 await self.tidy()
             except (DatabaseUnavailableError, ConflictError) as error:
                 await self.pulse.pause(error)
-            else:
-                self.pulse.worked()
 
     async def tidy(self) -> None:
         """Do one round."""
         async with self._link.lend() as conn:
             if await self._store.empty_oldest_slot(conn) is None:
                 self._emit(HistoryLeftAlone())
-        async with self._link.lend() as conn:
-            await self._store.purge_sleepers(conn)
-        purged = ROWS_A_PAGE
-        while purged == ROWS_A_PAGE:
-            async with self._link.lend() as conn:
-                purged = await self._store.purge_kind_stats(conn, ROWS_A_PAGE)
-        after: datetime | None = _BEGINNING
-        seen = ROWS_A_PAGE
-        while seen == ROWS_A_PAGE and after is not None:
-            async with self._link.lend() as conn:
-                seen, after = await self._store.purge_keys(conn, after, ROWS_A_PAGE)
+        await self._purge(self._store.purge_sleepers)
+        await self._purge(self._store.purge_kind_stats)
+        after = _BEGINNING
+
+        async def purge_keys(conn: AnyConnection, limit: int) -> int:
+            nonlocal after
+            seen, last = await self._store.purge_keys(conn, after, limit)
+            after = last or after
+            return seen
+
+        await self._purge(purge_keys)
+
+    async def _purge(self, purge: Callable[[AnyConnection, int], Awaitable[int]]) -> None:
+        async for purged in self._pages.each(purge):
+            if purged is None:
+                self.pulse.begin()
+            else:
+                self.pulse.worked()

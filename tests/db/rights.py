@@ -139,7 +139,9 @@ CHANGES: dict[str, tuple[frozenset[str], Work]] = {
     "purge_keys": (WORKERS, _purge_keys),
     "record_kind_stats": (WORKERS, lambda a: a.store.record_kind_stats(a.conn, new_worker(), COUNTS)),
     "purge_kind_stats": (WORKERS, lambda a: a.store.purge_kind_stats(a.conn, 5)),
-    "purge_sleepers": (WORKERS, lambda a: a.store.purge_sleepers(a.conn)),
+    "purge_sleepers": (WORKERS, lambda a: a.store.purge_sleepers(a.conn, 5)),
+    # It concerns nobody but the transaction of whoever asks.
+    "limit_transaction": (EVERYBODY, lambda a: a.store.limit_transaction(a.conn, 5.0)),
 }
 """Every method of the store, and who may call it."""
 

@@ -29,7 +29,7 @@ async def test_a_link_names_statements_only_if_it_may(
 
     for _ in range(3):
         async with link.lend() as conn:
-            await store.purge_sleepers(conn)
+            await store.purge_sleepers(conn, 10)
             await store.list_lapsed_workers(conn)
             found = await conn.fetchval(NAMES)
 

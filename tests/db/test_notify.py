@@ -178,11 +178,13 @@ async def test_a_sleeper_is_one_row(rows: Rows) -> None:
 
 
 async def test_sleepers_that_are_gone_are_forgotten(rows: Rows) -> None:
-    """Those whose sleep was over an hour ago, so that a worker that only lost its connection keeps its row."""
-    await sleep(rows, for_s=-3700.0, loop="gone")
+    """In pages, and once their sleep is over for an hour: a worker that only lost its connection keeps its row."""
+    for loop in ("gone", "gone too", "gone as well"):
+        await sleep(rows, for_s=-3700.0, loop=loop)
     await sleep(rows, for_s=-3500.0, loop="late")
     await sleep(rows, loop="asleep")
 
-    await rows.store.purge_sleepers(rows.conn)
+    purged = [await rows.store.purge_sleepers(rows.conn, 2) for _ in range(3)]
 
+    assert purged == [2, 1, 0]
     assert await rows.value("select array_agg(loop order by loop) from @schema@.sleeper") == ["asleep", "late"]

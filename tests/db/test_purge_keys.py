@@ -29,6 +29,25 @@ async def test_lapsed_keys_of_ended_jobs_are_forgotten(rows: Rows) -> None:
     assert await keys(rows) == sorted(["lapsed running", "lapsed waiting", *(f"valid {state}" for state in State)])
 
 
+async def test_the_server_ends_a_purge_whose_worker_has_fallen_silent(rows: Rows) -> None:
+    """F94: between its two statements it holds keys that an enqueue may wait for."""
+    await rows.in_state(State.DONE, idempotency_key=KEY)
+    await lapse(rows)
+    await rows.run("""
+        create table @schema@.seen (setting text);
+        create function @schema@.see() returns trigger language plpgsql as $$
+            begin
+                insert into @schema@.seen select current_setting('idle_in_transaction_session_timeout');
+                return old;
+            end $$;
+        create trigger see before delete on @schema@.idempotency_key for each row execute function @schema@.see();
+    """)
+
+    await purge(rows, limit=100)
+
+    assert await rows.value("select array_agg(setting) from @schema@.seen") == ["10s"]
+
+
 async def test_a_round_passes_living_keys_and_ends(rows: Rows) -> None:
     """F75, F93: pages of living jobs' keys do not hide the ended ones behind them, and none is met twice in a round."""
     for number in range(4):

@@ -125,6 +125,20 @@ async def write(job: Job, seconds: float) -> None:
         await conn.execute(f"insert into {os.environ['FAULTS_EFFECTS']} (job_id) values ($1)", job.id)
 
 
+@queue.task(kind="hold", timeout=3.0, backoff=SOON, on_duplicate="the table shows it")
+async def hold(job: Job, seconds: float, in_statement: bool) -> None:
+    """Write row 0 of the table in the transaction that completes the job.
+
+    The first attempt then keeps its lock for *seconds*, silent or *in_statement*.
+    """
+    async with job.transaction() as conn:
+        await conn.execute(f"update {os.environ['FAULTS_EFFECTS']} set fence = $1 where job_id = 0", job.fence)
+        note("start", job)
+        if job.attempt == 1:
+            await (conn.execute("select pg_sleep($1)", seconds) if in_statement else asyncio.sleep(seconds))
+    note("end", job)
+
+
 @queue.task(kind="block", backoff=SOON, on_duplicate="the ledger shows it")
 async def block(job: Job, seconds: float) -> None:
     """Hold the event loop."""

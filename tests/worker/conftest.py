@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -29,6 +31,8 @@ QUICK: dict[str, Any] = {
     "cancel_grace_s": 0.2,
     "statement_deadline_s": 5.0,
 }
+
+TIMEOUT_MS = 200
 
 AT_ONCE = Backoff(base_s=0.001, cap_s=0.001)
 """For kinds whose retries a test waits for."""
@@ -60,6 +64,16 @@ def jobs(conn: Connection[Record], sql: Callable[[str], str]) -> Jobs:
 def rows(conn: Connection[Record], store: Store) -> Rows:
     """Rows of the test's schema in any state."""
     return Rows(conn, store)
+
+
+@pytest.fixture
+async def hurried(conn: Connection[Record], dsn: str) -> AsyncIterator[str]:
+    """The DSN of a role whose statements may take `TIMEOUT_MS`."""
+    role = f"hurried_{os.getpid()}"
+    await conn.execute(f"create role {role} login superuser; alter role {role} set statement_timeout = {TIMEOUT_MS}")
+    parts = urlsplit(dsn)
+    yield parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}").geturl()
+    await conn.execute(f"drop role {role}")
 
 
 @pytest.fixture

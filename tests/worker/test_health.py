@@ -19,7 +19,7 @@ from jobq.db.connect import Ear
 from jobq.errors import DatabaseUnavailableError
 from jobq.settings import WorkerSettings
 from jobq.telemetry.events import LoopBlocked, WorkerStarted
-from jobq.worker import listener, loop_watch, pulse, upkeep
+from jobq.worker import listener, loop_watch, pulse
 from jobq.worker.claimer import Claimer
 from jobq.worker.heartbeat import Heartbeat
 from jobq.worker.loop_watch import LoopWatch
@@ -62,7 +62,6 @@ def probing(queue: Queue, seen: Events, listening: socket.socket, monkeypatch: p
     monkeypatch.setattr(connections, "CONNECT_TIMEOUT_S", 0.1)
     monkeypatch.setattr(connections, "CHECK_TIMEOUT_S", 0.3)
     monkeypatch.setattr(listener, "CHECK_S", 0.1)
-    monkeypatch.setattr(upkeep, "ROUND_S", 0.5)
     monkeypatch.setattr(loop_watch, "BLOCKED_AFTER_S", 0.3)
     monkeypatch.setattr(loop_watch, "TURN_S", 0.01)
     monkeypatch.setattr(loop_watch, "WATCH_S", 0.01)

@@ -13,10 +13,11 @@ from jobq import Job, Queue
 from jobq.core.job import WorkerId
 from jobq.core.states import State
 from jobq.db.store import Store
+from jobq.settings import Access
 from jobq.telemetry.events import JobReaped, LeaseLost, WorkerReaped
 from jobq.worker import reaper
-from tests.db.rows import Attempt, Rows, new_worker
-from tests.worker.conftest import Working
+from tests.db.rows import LEASE_S, Attempt, Rows, new_worker
+from tests.worker.conftest import TIMEOUT_MS, Working
 from tests.worker.observe import Events, Jobs, eventually, until_true
 
 if TYPE_CHECKING:
@@ -168,6 +169,35 @@ async def test_jobs_are_taken_in_pages(
 
     assert reaped.jobs == 5
     assert looks.log == ["seen", "seen", "reaped 2", "reaped 2", "reaped 1"]
+
+
+async def test_a_page_that_the_server_has_no_time_for_is_halved_until_it_is_done(
+    rows: Rows, queue: Queue, work: list[tuple[int, int]], hurried: str, seen: Events, jobs: Jobs, working: Working
+) -> None:
+    """F93: a short `statement_timeout` leaves nobody's jobs where they are."""
+    dead = new_worker()
+    await rows.many_waiting(400, kind="work", queue="default", payload="{}")
+    await rows.store.claim_jobs(rows.conn, queue="default", kinds=["work"], limit=400, worker_id=dead, lease_s=LEASE_S)
+    await rows.beat(dead, lease_s=-1.0)
+    await rows.run("""
+        create table @schema@.taken (page bigint not null);
+        create function @schema@.hold_up() returns trigger language plpgsql as $$
+            begin
+                perform pg_sleep(0.001);
+                insert into @schema@.taken values (pg_current_xact_id()::text::bigint);
+                return new;
+            end $$;
+        create trigger slow before update on @schema@.job for each row
+            when (new.worker_id is null) execute function @schema@.hold_up();
+    """)
+    queue.access = Access(dsn=hurried)
+
+    async with working(**OFTEN):
+        reaped = await seen(WorkerReaped)
+        await jobs.all_become(State.DONE, 400)
+
+    assert reaped.jobs == 400
+    assert max(await rows.value("select array(select count(*) from @schema@.taken group by page)")) <= TIMEOUT_MS
 
 
 async def test_the_row_of_a_dead_worker_that_holds_nothing_is_forgotten(

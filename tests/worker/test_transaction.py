@@ -14,6 +14,7 @@ from tests.worker.conftest import AT_ONCE, Working
 from tests.worker.observe import Events, Jobs
 
 if TYPE_CHECKING:
+    import asyncpg
     from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
 
@@ -259,6 +260,56 @@ async def test_a_transaction_may_be_tried_again_by_the_handler(
         await jobs.all_become(State.DONE, 1)
 
     assert await ledger.notes() == ["second"]
+
+
+LIMITS = """
+    select array[
+        extract(epoch from current_setting('idle_in_transaction_session_timeout')::interval)::float8,
+        extract(epoch from coalesce(current_setting('transaction_timeout', true), '0')::interval)::float8
+    ]
+"""
+"""The limits in force, in seconds; 0 is none. The second is there from PostgreSQL 17 on."""
+
+
+async def limits_of_a_job(queue: Queue, jobs: Jobs, working: Working) -> list[list[float]]:
+    """Return the limits inside the transaction of a job that may take an hour, and on its connection afterwards."""
+    limits: list[list[float]] = []
+
+    @queue.task("look", timeout=3600)
+    async def look(job: Job) -> None:
+        async with job.transaction() as conn:
+            limits.append(await conn.fetchval(LIMITS))
+        limits.append(await (await queue.pool()).fetchval(LIMITS))
+
+    await queue.enqueue(look.bind())
+    async with working(queue, cancel_grace_s=60.0):
+        await jobs.all_become(State.DONE, 1)
+    return limits
+
+
+async def test_the_server_ends_a_transaction_when_the_time_of_its_job_is_over(
+    queue: Queue, jobs: Jobs, working: Working, conn: asyncpg.Connection[Record]
+) -> None:
+    """F94: after what is left of the time-out and of the grace; for the transaction only."""
+    inside, afterwards = await limits_of_a_job(queue, jobs, working)
+
+    bounds_whole = conn.get_server_version() >= (17, 0)
+    assert [1800.0 < limit <= 3660.0 for limit in inside] == [True, bounds_whole]
+    assert afterwards == [0.0, 0.0]
+
+
+async def test_a_shorter_limit_of_the_server_stays(dsn: str, schema: str, jobs: Jobs, working: Working) -> None:
+    """Whoever has set one for the role or the database means it; a longer one is of no use."""
+    setting = "idle_in_transaction_session_timeout"
+    shorter = Queue(f"{dsn}&{setting}=200s", schema=schema)
+    longer = Queue(f"{dsn}&{setting}=1d", schema=schema)
+
+    assert [limits[0] for limits in await limits_of_a_job(shorter, jobs, working)] == [200.0, 200.0]
+    await jobs.run("delete from @schema@.done")
+    inside, afterwards = await limits_of_a_job(longer, jobs, working)
+
+    assert 1800.0 < inside[0] <= 3660.0
+    assert afterwards[0] == 86_400.0
 
 
 async def test_a_transaction_is_read_committed_whatever_the_default(

@@ -20,11 +20,13 @@ select
 from (select clock_timestamp() as now offset 0) as clock
 returning
     id,
-    -- As in `notify_sleepers`, for the one queue: only if somebody asked for it, and the job is due. It stands here, not
-    -- in a `with` beside the insert, because an enqueue is so short that the plan for those was a fifth of its cost.
+    -- As in `notify_sleepers`, for the one queue: only if somebody asked for it, the job is due, and the server's queue of
+    -- notifications has room (last, because it takes a lock). It stands here, not in a `with` beside the insert, because
+    -- an enqueue is so short that the plan for those was a fifth of its cost.
     case
         when $8::boolean
             and run_at <= enqueued_at
             and exists (select from @schema@.sleeper s where s.queue = $3::text and s.until > clock_timestamp())
+            and pg_notification_queue_usage() < 0.5
         then pg_notify((parse_ident($name$@schema@$name$))[1], $3::text)
     end as notified
