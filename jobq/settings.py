@@ -22,6 +22,9 @@ _SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "fals
 DEFAULT_SCHEMA = "jobq"
 DEFAULT_SLOTS = 100
 
+REST_S = 4.0
+"""How long a stop may take once the handlers have cleaned up: last outcomes, lifespan, farewell."""
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,39}")
 
 
@@ -115,6 +118,16 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"statement_deadline_s {self.statement_deadline_s:g} is more than half of job_lease_s"
                 f" {self.job_lease_s:g}: a single late answer would cost the lease; lower the one or raise the other"
             )
+
+    @property
+    def hurried_stop_limit_s(self) -> float:
+        """How long a stop without grace may take: the handlers' clean-up and the rest."""
+        return self.cancel_grace_s + REST_S
+
+    @property
+    def stop_limit_s(self) -> float:
+        """How long a stop may take, whatever is broken: with the default cancel grace less than the grace and 10 s."""
+        return self.grace_s + self.hurried_stop_limit_s
 
     def slots_of(self, queue: str) -> int:
         """Return how many jobs of *queue* one executor of this worker runs at once."""

@@ -30,7 +30,7 @@ from jobq.cli.database import (
     embedded_server,
     migrate_embedded,
 )
-from jobq.cli.ending import FAILED, bounded_end, end_now
+from jobq.cli.ending import FAILED, HANDED_BACK, StopLimit, bounded_end, end_now
 from jobq.cli.logs import LogLevel, keep_log_enabled, show_log
 from jobq.cli.target import as_queue, load, read_target
 from jobq.cli.worker_options import (
@@ -80,8 +80,8 @@ def run(
     """Run a worker for your queue, until SIGTERM or Ctrl-C.
 
     A stop drains: nothing more is claimed, running jobs get the grace, then they are cancelled and handed back. A
-    second signal skips the grace. Exit codes: 0 drained, 1 crashed, 3 jobs were handed back, 75 no database, 78 wrong
-    configuration.
+    second signal skips the grace. Ten seconds after the grace the process has ended, whatever is broken. Exit codes: 0
+    drained, 1 crashed, 3 jobs were handed back, 75 no database, 78 wrong configuration.
 
     A duration is 25s, 10m or 1h30m; a number alone counts seconds. What is not stated here may stand in the environment
     (JOBQ_APP, JOBQ_GRACE, ...) or in the settings file: `jobq config` shows what holds.
@@ -100,6 +100,7 @@ def run(
         if probes is not None:
             logger.info("probes: http://%s/healthz and /readyz", Address(*probes.getsockname()[:2]))
         server_dsn = stack.enter_context(embedded_server()) if embedded else None
+        stop_limit = StopLimit(HANDED_BACK)
 
         async def make_worker() -> Worker:
             from jobq.worker.supervisor import Worker
@@ -114,6 +115,7 @@ def run(
                 )
                 queue.access = typed.over(queue.access).over(configured)
             settings = _settings(queue, slots, default_slots, times)
+            stop_limit.allow(settings.stop_limit_s, hurried_s=settings.hurried_stop_limit_s)
             if embedded:
                 await migrate_embedded(queue.dsn, queue.schema)
             return Worker(queue, settings, http=probes)
@@ -122,7 +124,7 @@ def run(
         runner = asyncio.Runner(loop_factory=_loop_factory())
         code = FAILED
         try:
-            code = runner.run(_work(make_worker, until_empty=until_empty))
+            code = runner.run(_work(make_worker, stop_limit, until_empty=until_empty))
         finally:
             with bounded_end(code):
                 runner.close()
@@ -139,7 +141,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(10_000)
 
 
-async def _work(make_worker: Callable[[], Awaitable[Worker]], *, until_empty: bool) -> int:
+async def _work(make_worker: Callable[[], Awaitable[Worker]], stop_limit: StopLimit, *, until_empty: bool) -> int:
     """Make the worker and run it, both until a signal asks for a stop. Returns the exit code."""
     worker: Worker | None = None
     signals = 0
@@ -156,6 +158,8 @@ async def _work(make_worker: Callable[[], Awaitable[Worker]], *, until_empty: bo
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        # In place of the loop's own handler, which does nothing: the loop hears of a signal through a socket.
+        signal.signal(number, stop_limit.note)
     with starting:
         worker = await make_worker()
     if worker is None or starting.cancel_called:

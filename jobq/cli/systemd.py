@@ -16,7 +16,6 @@ from typing import Annotated
 import typer
 
 from jobq.cli.durations import in_seconds
-from jobq.cli.ending import END_LIMIT_S
 from jobq.cli.output import say
 from jobq.cli.target import Target, read_target
 from jobq.cli.worker_options import (
@@ -32,7 +31,6 @@ from jobq.cli.worker_options import (
     times_of,
 )
 from jobq.settings import DEFAULT_SLOTS, WorkerSettings
-from jobq.worker.side_thread import LEAVE_S
 
 EXAMPLES = "Example: jobq systemd app:queue --http 127.0.0.1:8080 --grace 60s > /etc/systemd/system/jobq-app.service"
 
@@ -42,8 +40,8 @@ WATCHDOG_S = 30
 RESTART_S = 2
 """Long enough not to spin over a broken start, short against everything that waits for the worker."""
 
-CLOSE_S = 15
-"""Taking leave of the server: two seconds each for four connections of the runtime and for the pool, and to spare."""
+SPARE_S = 6
+"""For the last lines of the log, on a machine that is busy with the stop of everything else."""
 
 ENVIRONMENT_FILE = "/etc/jobq.env"
 
@@ -133,30 +131,13 @@ def unit(
         environment_file=ENVIRONMENT_FILE,
         directory=str(directory).replace("%", "%%"),
         command=" ".join(_word(word) for word in [*program, "run", *arguments]),
-        stop_s=in_seconds(timedelta(seconds=stop_limit_s(settings))),
+        stop_s=in_seconds(timedelta(seconds=settings.stop_limit_s + SPARE_S)),
         grace_s=in_seconds(timedelta(seconds=settings.grace_s)),
         watchdog_s=WATCHDOG_S,
         restart_s=RESTART_S,
         user="DynamicUser=yes" if user is None else f"User={user}",
         home="read-only" if at_home else "tmpfs",
     ).rstrip("\n")
-
-
-def stop_limit_s(settings: WorkerSettings) -> float:
-    """Return how long a stop takes at worst, in seconds: with handlers that will not end and a database that is silent.
-
-    Beyond the grace, that is: the clean-up of the handlers, a second go at those that ignore it, and the lifespan, each
-    as long as the cancel grace; a claim in flight, the last outcomes, the last counts and the farewell, each a
-    statement; then the connections, the side thread, and what Python itself waits for.
-    """
-    return (
-        settings.grace_s
-        + 3 * settings.cancel_grace_s
-        + 4 * settings.statement_deadline_s
-        + CLOSE_S
-        + LEAVE_S
-        + 2 * END_LIMIT_S
-    )
 
 
 def _program() -> list[str]:
@@ -221,8 +202,8 @@ Environment=PYTHONUNBUFFERED=1
 
 # The worker waits for its database itself, and exits with 75 if that stays away.
 TimeoutStartSec=infinity
-# SIGTERM drains: {grace_s} of grace, then clean-up and the last outcomes, each with a limit. This is their sum, so that
-# the worker always ends by itself, with its log written. Shorter would kill jobs that could have been handed back.
+# SIGTERM drains: {grace_s} of grace, then clean-up and the last outcomes, with a limit after which the worker ends by
+# itself, with its log written. Shorter than that would kill jobs that could have been handed back.
 TimeoutStopSec={stop_s}
 # The signal goes to the worker only: a program that a handler has started belongs to a job that may finish.
 KillMode=mixed

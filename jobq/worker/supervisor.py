@@ -63,6 +63,9 @@ RESTARTS = 5
 
 RESTARTS_WITHIN_S = 60.0
 
+LAST_CALL_S = 1.0
+"""What a handler gets that has ignored its cancellation for the cancel grace already, and is cancelled once more."""
+
 
 class ExitCode(IntEnum):
     """How the process ends; the systemd unit knows these."""
@@ -184,6 +187,7 @@ class Worker:
             emit=self._emit,
         )
         side_thread = SideThread(self._side_routines(parts), at_end=parts.links["heartbeat"].close)
+        end_s = self._settings.cancel_grace_s
         try:
             async with anyio.create_task_group() as services:
                 self._start_loop(services, "side thread", side_thread.run)
@@ -206,11 +210,13 @@ class Worker:
                         if until_empty:
                             self._start_loop(intake, "until empty", self._stop_when_empty)
                         await self._stop.wait()
+                        asked_at = time.monotonic()
                         before = parts.finished, parts.handed_back
                         self._notifier.stopping()
                         intake.cancel_scope.cancel()
                     parts.end_intake()
-                    await self._drain(parts, before)
+                    await self._drain(parts, before, asked_at)
+                    end_s = min(end_s, LAST_CALL_S)
                     jobs.cancel_scope.cancel()
                 unsettled = await self._settle_rest(parts)
                 services.cancel_scope.cancel()
@@ -220,7 +226,7 @@ class Worker:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as ending:
                     for executor in parts.executors:
-                        ending.start_soon(executor.end_rest, self._settings.cancel_grace_s)
+                        ending.start_soon(executor.end_rest, end_s)
                 await self._say_goodbye(parts)
                 await parts.close()
 
@@ -277,21 +283,21 @@ class Worker:
 
     # -- stopping ------------------------------------------------------------------------------------
 
-    async def _drain(self, parts: Parts, before: tuple[int, int]) -> None:
-        """Let running jobs finish; cancel what the grace did not suffice for.
+    async def _drain(self, parts: Parts, before: tuple[int, int], asked_at: float) -> None:
+        """Let running jobs finish; cancel what the grace did not suffice for. It counts from *asked_at*.
 
         *before* is how many attempts had finished, and how many jobs were handed back, when the stop was asked for.
         """
         self._emit(DrainStarted(parts.running, self._settings.grace_s))
-        began = time.monotonic()
-        with anyio.move_on_after(self._settings.grace_s):
+        # A silent database has held up the end of the intake, by a claim in flight.
+        with anyio.move_on_after(max(0.0, asked_at + self._settings.grace_s - time.monotonic())):
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(self._cancel_on_hurry, waiting)
                 for executor in parts.executors:
                     await executor.wait_idle()
                 waiting.cancel_scope.cancel()
         cancelled: list[ClaimedJob] = []
-        graceful_s = time.monotonic() - began
+        graceful_s = time.monotonic() - asked_at
         finished, handed_back = parts.finished - before[0], parts.handed_back - before[1]
         if parts.running:
             if self._exit_code is ExitCode.DRAINED:

@@ -365,7 +365,7 @@ async def test_a_unit_is_printed_with_what_the_file_states(tmp_path: Path, run: 
 
     assert ended.code == 0
     assert "run app:queue --grace 600s\n" in ended.out
-    assert "TimeoutStopSec=679s" in ended.out
+    assert "TimeoutStopSec=615s" in ended.out
 
 
 async def test_the_kinds_of_the_configured_application_are_shown(tmp_path: Path, run: Run) -> None:

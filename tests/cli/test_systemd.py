@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from jobq import Queue
 from jobq.cli.main import app
-from jobq.cli.systemd import obstacles, stop_limit_s, unit
+from jobq.cli.systemd import obstacles, unit
 from jobq.cli.target import read_target
 from jobq.cli.worker_options import times_of
 from jobq.core.states import State
@@ -152,25 +152,26 @@ def test_the_unit_knows_the_workers_promises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "at_least"),
+    ("options", "needs_s"),
     [
-        ((), 25 + 5),
-        (("--grace", "10m"), 600 + 5),
-        (("--grace", "0", "--cancel-grace", "0"), 0),
-        (("--cancel-grace", "90s"), 25 + 3 * 90),
+        ((), 25 + 9),
+        (("--grace", "10m"), 600 + 9),
+        (("--grace", "0", "--cancel-grace", "0"), 4),
+        (("--cancel-grace", "90s"), 25 + 90 + 4),
     ],
 )
-def test_the_stop_may_take_longer_than_the_worker_needs(options: tuple[str, ...], at_least: float) -> None:
-    """A stop time-out that is shorter than the drain kills what was to be handed back."""
+def test_the_stop_may_take_longer_than_the_worker_needs(options: tuple[str, ...], needs_s: float) -> None:
+    """A stop time-out that is shorter than the worker's own limit kills what was to be handed back."""
     stop_s = float(settings_in(printed(*options))["TimeoutStopSec"][0].removesuffix("s"))
 
-    # Two deadlines of a statement, for the claim in flight and the last outcomes, are the least beside the graces.
-    assert stop_s >= at_least + 2 * WorkerSettings().statement_deadline_s
+    assert stop_s == needs_s + 6
 
 
 def test_the_stop_limit_follows_from_the_settings() -> None:
-    """The value in the docs."""
-    assert stop_limit_s(WorkerSettings()) == 104
+    """Less than the grace and ten seconds with the default clean-up; a second signal takes the grace away."""
+    assert WorkerSettings().stop_limit_s == 34
+    assert WorkerSettings(grace_s=1, cancel_grace_s=1).stop_limit_s == 6
+    assert WorkerSettings(grace_s=60).hurried_stop_limit_s == 9
 
 
 def test_the_command_is_the_one_in_use(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """The account of a fault run: from the producer's file, the ledger and the tables.
 
-Four sentences, for every job of the kind `errand`. Each committed enqueue has an end. A rolled-back one has no row and
-no effect. Each run that was not the last of its job is explained by one record in the row of the job, wherever that is,
-which names its attempt and its worker: a failure, a worker lost, a drain, a lapse. And what is on record as done is the
-last attempt's: no write by a lost lease was accepted.
+Four sentences, for every job but those that fail or come again on purpose. Each committed enqueue has an end. A
+rolled-back one has no row and no effect. Each run that was not the last of its job is explained by one record in the
+row of the job, wherever that is, which names its attempt and its worker: a failure, a worker lost, a drain, a lapse.
+And what is on record as done is the last attempt's: no write by a lost lease was accepted.
 
 The ledger knows a worker by its process, the tables by its id, and forget it when it ends: which is which is all that
 the workers' logs are read for.
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 NEVER = float("inf")
 
+PLACES = ("waiting", "running", "done", "dead")
+
+ON_PURPOSE = frozenset({"fail", "hang", "poison", "postpone"})
+"""Kinds that fail, kill their worker or come back on purpose: no account can tell that from a fault."""
+
 WORKER_LOST = "WorkerLost"
 REASONS = {WORKER_LOST: "worker lost", "Drained": "drain", "LeaseLapsed": "lapse"}
 """What a record of this type is called; every other one is a failure."""
@@ -53,11 +58,17 @@ class Row(msgspec.Struct, frozen=True):
     """Where a job is in the tables, and what stands there."""
 
     id: int
+    kind: str
     token: str
     place: str
     attempt: int
     worker_id: UUID | None
     records: list[Recorded]
+
+    @property
+    def name(self) -> str:
+        """What the account calls it."""
+        return name_of(self.kind, self.id)
 
 
 class Account(msgspec.Struct):
@@ -79,8 +90,9 @@ async def draw_up(
     schema: str = "jobq",
     effects: str = "jobq.effects",
     cut_at: float = NEVER,
+    places: Sequence[str] = ("done",),
 ) -> Account:
-    """Compare the books."""
+    """Compare the books. *places* are where a committed job may be: after the end of all jobs only among the done."""
     by_token: dict[str, list[Row]] = defaultdict(list)
     for row in await _rows(conn, schema):
         by_token[row.token].append(row)
@@ -88,42 +100,67 @@ async def draw_up(
     for job_id, fence in await conn.fetch(f"select job_id, fence from {effects}"):
         written[job_id].append(fence)
     ran: dict[str, list[Effect]] = defaultdict(list)
-    for effect in ledger.effects(kind="errand"):
-        ran[effect.token].append(effect)
+    for effect in ledger.effects():
+        if effect.kind not in ON_PURPOSE:
+            ran[effect.token].append(effect)
 
     account = Account([], Counter())
     pid_of = _pids(workers)
     for token, entry in producer.fates().items():
-        _judge_fate(account, entry, by_token[token], ran[token], cut_at)
+        _judge_fate(account, entry, by_token[token], ran[token], cut_at, places)
     for token in ran.keys() | by_token.keys():
         starts = sorted((one for one in ran[token] if one.what == "start"), key=lambda one: (one.fence, one.at))
         account.runs += len(starts)
         for row in by_token[token]:
             _judge_runs(account, pid_of, row, starts, cut_at)
             _judge_writes(account, pid_of, row, starts, written[row.id], cut_at)
-    unheard = (ran.keys() | by_token.keys()) - producer.fates().keys()
-    account.offenders += [f"errand {token} was never enqueued" for token in sorted(unheard)]
+    for token in sorted((ran.keys() | by_token.keys()) - producer.fates().keys()):
+        _judge_unheard(account, token, by_token[token], ran[token], places)
     return account
 
 
-def _judge_fate(account: Account, entry: Entry, rows: Sequence[Row], effects: Sequence[Effect], cut_at: float) -> None:
+def name_of(kind: str, job_id: int) -> str:
+    """Return the token of a job whose payload has none."""
+    return f"{kind} {job_id}"
+
+
+def _judge_fate(
+    account: Account,
+    entry: Entry,
+    rows: Sequence[Row],
+    effects: Sequence[Effect],
+    cut_at: float,
+    places: Sequence[str],
+) -> None:
     """The first two sentences."""
     ended = any(one.what == "end" for one in effects)
-    places = [row.place for row in rows]
-    name = f"errand {entry.token} ({entry.fate})"
+    found = [row.place for row in rows]
+    in_place = len(rows) == 1 and found[0] in places
+    name = f"{entry.token} ({entry.fate})"
     match entry.fate:
         case Fate.COMMITTED:
             account.committed += 1
             if not rows and entry.at > cut_at:
                 account.lost += 1
-            elif places != ["done"] or not ended:
-                account.offenders.append(f"{name} is {places or 'nowhere'} and has {'an' if ended else 'no'} end")
+            elif not in_place or (found == ["done"] and not ended):
+                account.offenders.append(f"{name} is {found or 'nowhere'} and has {'an' if ended else 'no'} end")
         case Fate.UNKNOWN | Fate.INTENDED:
-            if places not in ([], ["done"]) or (ended and not rows and entry.at <= cut_at):
-                account.offenders.append(f"{name} is {places or 'nowhere'} and has {'an' if ended else 'no'} end")
+            if (rows and not in_place) or (ended and not rows and entry.at <= cut_at):
+                account.offenders.append(f"{name} is {found or 'nowhere'} and has {'an' if ended else 'no'} end")
         case Fate.ROLLED_BACK:
             if rows or effects:
-                account.offenders.append(f"{name} is {places or 'nowhere'} and had {len(effects)} effects")
+                account.offenders.append(f"{name} is {found or 'nowhere'} and had {len(effects)} effects")
+
+
+def _judge_unheard(
+    account: Account, token: str, rows: Sequence[Row], effects: Sequence[Effect], places: Sequence[str]
+) -> None:
+    """The first sentence, for a job that is not in the producer's file: the test itself, or a handler, enqueued it."""
+    kinds = {row.kind for row in rows} | {one.kind for one in effects}
+    if "errand" in kinds or not rows:
+        account.offenders.append(f"{token} was never enqueued")
+    else:
+        _judge_fate(account, Entry(token, Fate.COMMITTED, 0.0), rows, effects, NEVER, places)
 
 
 def _judge_runs(
@@ -140,10 +177,10 @@ def _judge_runs(
         elif start.at > cut_at or starts[-1].at > cut_at:
             account.reasons["not replicated"] += 1
         else:
-            account.offenders.append(f"errand {row.id} ran again after {start}: it says {left}, which is not why")
+            account.offenders.append(f"{row.name} ran again after {start}: it says {left}, which is not why")
     if row.place == "done":
         idle = [one for one in left if one.type != WORKER_LOST]
-        account.offenders += [f"errand {row.id} says {one}, and no run is explained by it" for one in idle]
+        account.offenders += [f"{row.name} says {one}, and no run is explained by it" for one in idle]
 
 
 def _judge_writes(
@@ -158,16 +195,16 @@ def _judge_writes(
     if row.place != "done":
         return
     if not starts:
-        account.offenders.append(f"errand {row.id} is done and never ran")
+        account.offenders.append(f"{row.name} is done and never ran")
         return
     last = starts[-1]
     owner = pid_of.get(row.worker_id)
     if (owner, row.attempt) != (last.pid, last.attempt) and last.at <= cut_at:
-        account.offenders.append(f"errand {row.id} is done by {owner}, attempt {row.attempt}; the last run was {last}")
+        account.offenders.append(f"{row.name} is done by {owner}, attempt {row.attempt}; the last run was {last}")
     if (WORKER_LOST, row.attempt) in {(one.type, one.attempt) for one in row.records} and last.at <= cut_at:
-        account.offenders.append(f"errand {row.id} is done by attempt {row.attempt}, from which it was taken back")
+        account.offenders.append(f"{row.name} is done by attempt {row.attempt}, from which it was taken back")
     if len(fences) > 1 or (fences and fences != [last.fence] and last.at <= cut_at):
-        account.offenders.append(f"errand {row.id} has written {fences}, and its last run was {last}")
+        account.offenders.append(f"{row.name} has written {fences}, and its last run was {last}")
 
 
 def _pids(workers: Sequence[WorkerProcess]) -> dict[UUID | None, int]:
@@ -186,11 +223,20 @@ async def _rows(conn: Connection[Record], schema: str) -> list[Row]:
         "dead_letter": "'dead'",
     }
     texts = [
-        f"select id, payload ->> 'token', {place}, attempt, worker_id, coalesce(errors, '[]')::text"
-        f" from {schema}.{table} where kind = 'errand'"
+        f"select id, kind, payload ->> 'token', {place}, attempt, worker_id, coalesce(errors, '[]')::text"
+        f" from {schema}.{table}"
         for table, place in places.items()
     ]
     return [
-        Row(job_id, token, place, attempt, worker_id, msgspec.json.decode(errors, type=list[Recorded]))
-        for job_id, token, place, attempt, worker_id, errors in await conn.fetch(" union all ".join(texts))
+        Row(
+            job_id,
+            kind,
+            token or name_of(kind, job_id),
+            place,
+            attempt,
+            worker_id,
+            msgspec.json.decode(errors, type=list[Recorded]),
+        )
+        for job_id, kind, token, place, attempt, worker_id, errors in await conn.fetch(" union all ".join(texts))
+        if kind not in ON_PURPOSE
     ]

@@ -43,7 +43,7 @@ def note(what: str, job: Job, token: str = "") -> None:
         "fence": job.fence,
         "pid": os.getpid(),
         "at": time.clock_gettime(time.CLOCK_BOOTTIME),
-        "token": token,
+        "token": token or f"{job.kind} {job.id}",
     }
     os.write(LEDGER, json.dumps(entry).encode() + b"\n")
 
@@ -122,7 +122,9 @@ async def write(job: Job, seconds: float) -> None:
             note("cancelled", job)
     note("end", job)
     async with job.transaction() as conn:
-        await conn.execute(f"insert into {os.environ['FAULTS_EFFECTS']} (job_id) values ($1)", job.id)
+        await conn.execute(
+            f"insert into {os.environ['FAULTS_EFFECTS']} (job_id, fence) values ($1, $2)", job.id, job.fence
+        )
 
 
 @queue.task(kind="hold", timeout=3.0, backoff=SOON, on_duplicate="the table shows it")

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from jobq import Queue
-from jobq.db.statements import quote_identifier
 from tests.faults import small_disk
+from tests.faults.account import ON_PURPOSE, PLACES, name_of
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
+from tests.faults.producer import Fate
 from tests.faults.proxy import Proxy
+from tests.faults.run import FaultRun
 from tests.faults.servers import Server, a_replica, a_server
 from tests.worker.observe import Jobs
 
@@ -37,30 +39,36 @@ class Add(Protocol):
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    """What the handlers did."""
-    return Ledger(tmp_path / "ledger")
-
-
-@pytest.fixture
 def jobs(conn: Conn, sql: Callable[[str], str]) -> Jobs:
     """The rows of the test's schema, read past any proxy."""
     return Jobs(conn, sql)
 
 
 @pytest.fixture
-async def effects(jobs: Jobs, schema: str) -> str:
-    """A table for what handlers write in the transaction that completes their job."""
-    await jobs.script("create table @schema@.effects (job_id bigint not null, fence int)")
-    return f"{quote_identifier(schema)}.effects"
+async def run(
+    conn: Conn, dsn: str, schema: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[FaultRun]:
+    """A fault run on the test's schema, without workers yet. At the end the account is drawn up.
+
+    All jobs must have been done by then, unless the test is marked with `leaves_jobs`.
+    """
+    run = FaultRun(dsn, tmp_path, schema=schema)
+    await run.prepare()
+    yield run
+    await run.fleet.discard()
+    await run.account(places=PLACES if request.node.get_closest_marker("leaves_jobs") else ("done",))
 
 
 @pytest.fixture
-async def fleet(dsn: str, schema: str, effects: str, ledger: Ledger, tmp_path: Path) -> AsyncIterator[Fleet]:
+def fleet(run: FaultRun) -> Fleet:
     """Worker processes on the test's schema."""
-    fleet = Fleet(dsn=dsn, schema=schema, effects=effects, ledger=ledger.path, directory=tmp_path)
-    yield fleet
-    await fleet.discard()
+    return run.fleet
+
+
+@pytest.fixture
+def ledger(run: FaultRun) -> Ledger:
+    """What the handlers did."""
+    return run.ledger
 
 
 @pytest.fixture
@@ -78,12 +86,15 @@ async def proxy(dsn: str, short_directory: Path) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-def add(queue: Queue) -> Add:
+def add(queue: Queue, run: FaultRun) -> Add:
     """Add jobs."""
 
     async def add(kind: str, count: int = 1, **payload: float) -> list[int]:
         new = [queue.job(kind, payload).with_options(queue="default") for _ in range(count)]
-        return [one.id for one in await queue.enqueue_many(new)]
+        ids: list[int] = [one.id for one in await queue.enqueue_many(new)]
+        for job_id in () if kind in ON_PURPOSE else ids:
+            run.producer.note(name_of(kind, job_id), Fate.COMMITTED)
+        return ids
 
     return add
 

@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 APP_DIR = Path(__file__).parent
 LIMIT_S = 20.0
 
-SETTINGS: Mapping[str, float] = {
+SETTINGS: dict[str, float] = {
     "poll_s": 0.5,
     "worker_lease_s": 3.0,
     "beat_s": 1.0,
@@ -34,6 +33,12 @@ SETTINGS: Mapping[str, float] = {
 }
 """The times of a worker, unless a test says otherwise."""
 
+STOPS_WITHIN_S = 10.0
+"""A SIGTERM during any fault ends a worker within its grace and so many seconds."""
+
+RECOVERS_WITHIN_S = 15.0
+"""Every fault recovers by itself within a worker's lease and so many seconds."""
+
 SHORT_LEASE: dict[str, Any] = {"worker_lease_s": 1.5, "beat_s": 0.5}
 """For tests that last several leases, or that do not ask how soon one lapses."""
 
@@ -41,8 +46,9 @@ SHORT_LEASE: dict[str, Any] = {"worker_lease_s": 1.5, "beat_s": 0.5}
 class WorkerProcess:
     """One `jobq run`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, *, grace_s: float) -> None:
         self._process = process
+        self._stop_limit_s = grace_s + STOPS_WITHIN_S
         self._written = b""
         self._more = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
@@ -91,10 +97,10 @@ class WorkerProcess:
         except TimeoutError:
             pytest.fail(f"it has not ended within {limit_s:g} s:\n{self.log}")
 
-    async def stop(self, number: signal.Signals = signal.SIGTERM, *, limit_s: float = LIMIT_S) -> int:
-        """Ask for a stop, and wait for the end."""
+    async def stop(self, number: signal.Signals = signal.SIGTERM, *, limit_s: float | None = None) -> int:
+        """Ask for a stop, and wait for the end: for its grace and ten seconds, whatever is broken (None)."""
         self.send(number)
-        return await self.ends(limit_s)
+        return await self.ends(self._stop_limit_s if limit_s is None else limit_s)
 
     async def discard(self) -> None:
         """Leave nothing of it."""
@@ -121,6 +127,8 @@ class Fleet:
         self._ledger = ledger
         self._directory = directory
         self.all: list[WorkerProcess] = []
+        self.recovery_s = RECOVERS_WITHIN_S
+        """How long a fault may be felt after its end, by the longest lease of its workers."""
         self._points: dict[Point, tuple[str, int]] = {}
 
     def arm(self, point: Point, what: str, *, times: int = 1) -> None:
@@ -134,6 +142,7 @@ class Fleet:
     async def launch(
         self,
         *options: str,
+        app: str = "app:queue",
         dsn: str | None = None,
         clock_ahead_s: float = 0.0,
         code: Path = REPOSITORY,
@@ -158,26 +167,30 @@ class Fleet:
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-P", *program, "run", "app:queue", "--app-dir", str(APP_DIR), *options),
+            *("-P", *program, "run", app, "--app-dir", str(APP_DIR), *options),
             cwd=self._directory,
             env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        self.all.append(WorkerProcess(process))
+        times = SETTINGS | settings
+        grace_s = float(options[options.index("--grace") + 1]) if "--grace" in options else times["grace_s"]
+        self.all.append(WorkerProcess(process, grace_s=grace_s))
+        self.recovery_s = max(self.recovery_s, times["worker_lease_s"] + RECOVERS_WITHIN_S)
         return self.all[-1]
 
     async def start(
         self,
         *options: str,
+        app: str = "app:queue",
         dsn: str | None = None,
         clock_ahead_s: float = 0.0,
         code: Path = REPOSITORY,
         **settings: float,
     ) -> WorkerProcess:
         """Start a worker, and wait until it works."""
-        worker = await self.launch(*options, dsn=dsn, clock_ahead_s=clock_ahead_s, code=code, **settings)
+        worker = await self.launch(*options, app=app, dsn=dsn, clock_ahead_s=clock_ahead_s, code=code, **settings)
         await worker.says(" started: queues ")
         return worker
 

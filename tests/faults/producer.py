@@ -88,6 +88,11 @@ class Producer:
         """Return how many enqueues have committed."""
         return sum(entry.fate is Fate.COMMITTED for entry in self.entries())
 
+    def note(self, token: str, fate: Fate) -> None:
+        """Write down what came of an enqueue. Whoever enqueues other jobs than errands notes it, too."""
+        with self.path.open("a") as file:
+            file.write(json.dumps({"token": token, "fate": fate, "at": now()}) + "\n")
+
     async def commits(self, more: int, *, limit_s: float = 30.0) -> None:
         """Wait for so many more commits from now on."""
         wanted = self.committed() + more
@@ -129,7 +134,7 @@ class Producer:
     async def _enqueue(self, conn: Connection[Record]) -> None:
         self._count += 1
         token, rolls_back = f"{self._prefix}{self._count}", self._count % 4 == 3
-        self._note(token, Fate.INTENDED)
+        self.note(token, Fate.INTENDED)
         transaction = conn.transaction()
         fate = Fate.ROLLED_BACK  # whoever has not said commit has not committed
         try:
@@ -147,8 +152,4 @@ class Producer:
                 await transaction.commit()
                 fate = Fate.COMMITTED
         finally:
-            self._note(token, fate)
-
-    def _note(self, token: str, fate: Fate) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps({"token": token, "fate": fate, "at": now()}) + "\n")
+            self.note(token, fate)

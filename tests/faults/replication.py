@@ -8,8 +8,9 @@ from collections.abc import Collection
 
 import pytest
 
+from tests.faults.fleet import RECOVERS_WITHIN_S, SETTINGS
 from tests.faults.ledger import LOOK_EVERY_S
-from tests.faults.run import RECOVERY_S, connected
+from tests.faults.run import connected
 from tests.faults.servers import Server
 
 MOVE_S = 30.0
@@ -78,9 +79,10 @@ async def leave(server: Server, *, but: Collection[str] = ()) -> None:
 async def arrive(server: Server, workers: int) -> None:
     """Wait until so many workers have all their connections to *server*, as long as a recovery may take."""
     there: Counter[str] = Counter()
+    recovery_s = SETTINGS["worker_lease_s"] + RECOVERS_WITHIN_S
     try:
-        async with asyncio.timeout(RECOVERY_S):
+        async with asyncio.timeout(recovery_s):
             while min(map((there := await guests(server)).__getitem__, OF_A_WORKER)) < workers:
                 await asyncio.sleep(LOOK_EVERY_S)
     except TimeoutError:
-        pytest.fail(f"not all there after {RECOVERY_S:g} s: {there}")
+        pytest.fail(f"not all there after {recovery_s:g} s: {there}")

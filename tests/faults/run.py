@@ -5,44 +5,51 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
 from jobq.db.connect import connect
 from jobq.db.migrate import migrate
+from jobq.db.statements import quote_identifier
 from tests.faults.account import NEVER, Account, draw_up
-from tests.faults.fleet import REPOSITORY, SETTINGS, Fleet, WorkerProcess
+from tests.faults.fleet import REPOSITORY, SETTINGS, STOPS_WITHIN_S, Fleet, WorkerProcess
 from tests.faults.ledger import Ledger
 from tests.faults.producer import Producer
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-RECOVERY_S = SETTINGS["worker_lease_s"] + 15.0
-"""Every fault recovers by itself within a worker's lease and 15 seconds."""
-
-STOP_S = SETTINGS["grace_s"] + 10.0
+STOP_S = SETTINGS["grace_s"] + STOPS_WITHIN_S
 """A SIGTERM during any fault ends the worker within its grace and 10 seconds."""
 
 
 class FaultRun:
-    """Two workers and a producer, on the schema `jobq` of the database that *dsn* finds."""
+    """Workers and a producer, on one schema of the database that *dsn* finds; handlers write to its table `effects`."""
 
-    def __init__(self, dsn: str, directory: Path) -> None:
+    def __init__(self, dsn: str, directory: Path, *, schema: str = "jobq") -> None:
         self.dsn = dsn
+        self._schema = quote_identifier(schema)
+        self._effects = f"{self._schema}.effects"
         self.ledger = Ledger(directory / "ledger")
-        self.producer = Producer(directory / "producer", dsn=dsn)
-        self.fleet = Fleet(dsn=dsn, schema="jobq", effects="jobq.effects", ledger=self.ledger.path, directory=directory)
+        self.producer = Producer(directory / "producer", dsn=dsn, schema=schema)
+        self.fleet = Fleet(dsn=dsn, schema=schema, effects=self._effects, ledger=self.ledger.path, directory=directory)
 
-    async def start_workers(self, count: int = 2, *, code: Path = REPOSITORY) -> list[WorkerProcess]:
+    async def prepare(self) -> None:
+        """Make the table of the effects."""
+        async with connected(self.dsn) as conn:
+            await conn.execute(f"create table {self._effects} (job_id bigint not null, fence int not null)")
+
+    async def start_workers(
+        self, count: int = 2, *options: str, dsn: str | None = None, code: Path = REPOSITORY, **settings: Any
+    ) -> list[WorkerProcess]:
         """Start workers, and wait until they work."""
         for _ in range(count):
-            await self.fleet.launch("--concurrency", "10", dsn=self.dsn, code=code)
+            await self.fleet.launch("--concurrency", "10", *options, dsn=dsn, code=code, **settings)
         workers = self.fleet.all[-count:]
         for worker in workers:
             await worker.says(" started: queues ")
@@ -50,12 +57,12 @@ class FaultRun:
 
     async def recovers(self) -> None:
         """Wait until nothing is enqueued that has not come to its end, for a worker's lease and 15 seconds at most."""
-        give_up_at = time.monotonic() + RECOVERY_S
+        give_up_at = time.monotonic() + self.fleet.recovery_s
         left: object = None
         while time.monotonic() < give_up_at:
             try:
                 async with connected(self.dsn) as conn:
-                    while (left := await conn.fetchval("select count(*) from jobq.job")) and (
+                    while (left := await conn.fetchval(f"select count(*) from {self._schema}.job")) and (
                         time.monotonic() < give_up_at
                     ):
                         await asyncio.sleep(0.05)
@@ -65,19 +72,26 @@ class FaultRun:
                 left = error
                 await asyncio.sleep(0.05)
         logs = "\n".join(worker.log for worker in self.fleet.all)
-        pytest.fail(f"not recovered within {RECOVERY_S:g} s, left: {left!r}\n{logs}")
+        pytest.fail(f"not recovered within {self.fleet.recovery_s:g} s, left: {left!r}\n{logs}")
 
-    async def account(self, *, cut_at: float = NEVER) -> Account:
-        """Return the account; fail with the list of the offenders if there are any."""
+    async def account(self, *, cut_at: float = NEVER, places: Sequence[str] = ("done",)) -> Account:
+        """Return the account, of jobs that are in *places*; fail with the list of the offenders if there are any."""
         async with connected(self.dsn) as conn:
             account = await draw_up(
-                conn, producer=self.producer, ledger=self.ledger, workers=self.fleet.all, cut_at=cut_at
+                conn,
+                producer=self.producer,
+                ledger=self.ledger,
+                workers=self.fleet.all,
+                schema=self._schema,
+                effects=self._effects,
+                cut_at=cut_at,
+                places=places,
             )
         print(f"account: {account.committed} committed, {account.lost} lost, {account.runs} runs, {account.reasons}")
         if account.offenders:
             logs = "\n".join(worker.log for worker in self.fleet.all)
             pytest.fail("\n".join([*account.offenders, logs]))
-        assert account.committed > 0
+        assert account.committed > 0 or not self.producer.entries()
         return account
 
 
@@ -106,7 +120,7 @@ async def fault_run(
     async with connected(dsn) as conn:
         await conn.execute("drop schema if exists jobq cascade")
         await install(run)
-        await conn.execute("create table jobq.effects (job_id bigint not null, fence int not null)")
+    await run.prepare()
     try:
         yield run
     finally:

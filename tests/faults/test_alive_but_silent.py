@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 
+import pytest
+
 from jobq.core.states import State
 from tests.faults.conftest import Add
 from tests.faults.fleet import SHORT_LEASE, Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.proxy import Proxy
+from tests.faults.run import FaultRun
 from tests.worker.observe import Jobs
 
 
 async def test_a_worker_that_was_frozen_past_its_lease_writes_nothing(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F29: frozen past its lease and thawed, it settles nothing and its handler's transaction is refused."""
     first, second = await fleet.start(**SHORT_LEASE), await fleet.start(**SHORT_LEASE)
@@ -26,8 +29,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_writes_nothing(
     second.send(signal.SIGCONT)
 
     await ledger.until("start", 4)
-    await ledger.until("end", 2)
-    await jobs.all_become(State.DONE, 2)
+    await run.recovers()
     first.send(signal.SIGCONT)
     await first.says("lost its lease at attempt 1: nothing was written", 2)
 
@@ -54,7 +56,7 @@ async def test_a_job_that_lasts_four_leases_starts_once(fleet: Fleet, ledger: Le
 
 
 async def test_a_handler_that_blocks_the_loop_for_three_leases_loses_no_job(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, add: Add
 ) -> None:
     """F34: with a second worker present every job starts once, and a warning names the kind and the line."""
     first = await fleet.start("--concurrency", "4", **SHORT_LEASE)
@@ -65,7 +67,7 @@ async def test_a_handler_that_blocks_the_loop_for_three_leases_loses_no_job(
     second = await fleet.start(**SHORT_LEASE)
 
     await ledger.until("end", of=blocking)
-    await jobs.all_become(State.DONE, 4)
+    await run.recovers()
 
     (warning,) = first.lines("has blocked the event loop")
     assert f"block {blocking} has blocked" in warning
@@ -91,6 +93,7 @@ async def test_a_drain_that_lasts_longer_than_the_lease_keeps_it(
     assert second.lines("taken back") == []
 
 
+@pytest.mark.leaves_jobs
 async def test_a_worker_whose_heartbeat_fails_stops_claiming_and_hands_its_jobs_back(
     fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:

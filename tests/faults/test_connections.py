@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jobq.core.states import State
 from tests.faults.conftest import Add
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger, now
 from tests.faults.proxy import Proxy
+from tests.faults.run import FaultRun
 from tests.worker.observe import Jobs, eventually
 
 ROLES = ("claims", "settling", "listener", "heartbeat", "upkeep")
@@ -16,7 +16,7 @@ ROLES = ("claims", "settling", "listener", "heartbeat", "upkeep")
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_backend_that_is_terminated_ten_times_under_load_costs_nothing(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add, role: str
+    fleet: Fleet, run: FaultRun, ledger: Ledger, jobs: Jobs, add: Add, role: str
 ) -> None:
     """F02, F07: each connection is replaced as often as it is lost; every job runs once, but for a lost claim's."""
     worker = await fleet.start("--concurrency", "5", beat_s=0.3)
@@ -29,7 +29,7 @@ async def test_a_backend_that_is_terminated_ten_times_under_load_costs_nothing(
         await ledger.until("start", len(ids) - 10)
         await eventually(lambda: jobs.backends(works))
         await jobs.terminate(f"jobq {role}")
-        await jobs.all_become(State.DONE, len(ids))
+        await run.recovers()
 
     assert [ledger.starts(one) for one in ids] == [1] * 200
     assert {effect.attempt for effect in ledger.effects("start")} == {1}
@@ -38,7 +38,7 @@ async def test_a_backend_that_is_terminated_ten_times_under_load_costs_nothing(
 
 
 async def test_a_wake_up_is_heard_after_each_loss_of_the_listener(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F07: with a poll of ten seconds, ten terminations of the listener: each time the next job starts in two."""
     await fleet.start(poll_s=10.0)
@@ -52,11 +52,11 @@ async def test_a_wake_up_is_heard_after_each_loss_of_the_listener(
         (effect,) = await ledger.until("start", of=job_id)
 
         assert effect.at - added_at < 2.0, f"round {count}"
-        await jobs.become(job_id, State.DONE)
+        await run.recovers()
 
 
 async def test_a_job_is_found_by_the_poll_while_the_listener_is_deaf(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F08: notifications are an optimisation: without one a job starts within the poll and a second."""
     await fleet.start(dsn=proxy.dsn, poll_s=2.0)
@@ -68,10 +68,11 @@ async def test_a_job_is_found_by_the_poll_while_the_listener_is_deaf(
     (effect,) = await ledger.until("start")
 
     assert effect.at - added_at < 2.0 * 1.1 + 1.0
+    await run.recovers()
 
 
 async def test_a_listener_that_was_dropped_without_a_word_is_replaced_and_hears_again(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F06: asked every 10 s, it has 5 s to answer; then it listens anew and wakes the claims, long before the poll."""
     worker = await fleet.start(dsn=proxy.dsn, poll_s=30.0)
@@ -89,3 +90,4 @@ async def test_a_listener_that_was_dropped_without_a_word_is_replaced_and_hears_
     (job_id,) = await add("nap", seconds=0.0)
     (effect,) = await ledger.until("start", of=job_id)
     assert effect.at - again_at < 2.0
+    await run.recovers()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobq import DatabaseUnavailableError, Queue
+from tests.faults.fleet import SHORT_LEASE
 from tests.faults.run import connected, fault_run
 from tests.faults.servers import a_server
 from tests.faults.small_disk import small_disk
@@ -81,3 +82,24 @@ async def test_a_full_disk_costs_time_and_the_account_balances_when_there_is_roo
         await run.account()
         assert [worker.lines("crashed") for worker in workers] == [[], []]
         assert [await worker.stop() for worker in workers] == [0, 0]
+
+
+@pytest.mark.timeout(120)
+async def test_a_stop_while_the_disk_is_full_ends_within_grace_and_ten_seconds(
+    dsn: str, disk: Path, tmp_path: Path
+) -> None:
+    """F23: nothing can be written: 0 or 3, and what is left behind comes back when there is room."""
+    async with fault_run(dsn, tmp_path) as run:
+        workers = await run.start_workers(**SHORT_LEASE)
+        async with run.producer.producing():
+            await run.producer.commits(20)
+            with full(disk):
+                for worker in workers:
+                    await worker.says("No space left on device")
+
+                codes = await asyncio.gather(*(worker.stop() for worker in workers))
+
+        assert set(codes) <= {0, 3}
+        await run.start_workers(1)
+        await run.recovers()
+        await run.account()

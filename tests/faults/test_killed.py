@@ -11,6 +11,7 @@ from jobq.core.states import State
 from tests.faults.conftest import Add
 from tests.faults.fleet import SHORT_LEASE, Fleet
 from tests.faults.ledger import Ledger, now
+from tests.faults.run import FaultRun
 from tests.worker.observe import Jobs
 
 LEASE_S = 3.0
@@ -22,7 +23,7 @@ async def errors_of(jobs: Jobs, job_id: int) -> list[str]:
 
 
 async def test_the_jobs_of_a_killed_worker_run_elsewhere_within_its_lease_and_four_seconds(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F13: five jobs run when their worker is killed; a second worker finishes them, each at its second attempt."""
     first = await fleet.start()
@@ -35,17 +36,16 @@ async def test_the_jobs_of_a_killed_worker_run_elsewhere_within_its_lease_and_fo
     again = [effect for effect in await ledger.until("start", 10) if effect.pid == second.pid]
 
     errors = [await errors_of(jobs, job_id) for job_id in ids]
-    await ledger.until("end", 5)
+    await run.recovers()
     assert max(effect.at for effect in again) - killed_at < LEASE_S + 4.0
     assert errors == [["WorkerLost"]] * 5
     assert sorted(effect.id for effect in again) == sorted(ids)
-    await jobs.all_become(State.DONE, 5)
     assert {(await jobs.get(job_id)).attempt for job_id in ids} == {2}
     assert len(second.lines(r"nap \d+ was taken back: its worker fell silent during attempt 1")) == 5
 
 
 async def test_a_worker_that_is_started_again_at_once_takes_back_the_jobs_of_its_predecessor(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, add: Add
 ) -> None:
     """F14: on the same host the new process is no heir: the lease of the old one lapses, and the job is recovered."""
     first = await fleet.start(**SHORT_LEASE)
@@ -54,14 +54,13 @@ async def test_a_worker_that_is_started_again_at_once_takes_back_the_jobs_of_its
 
     first.send(signal.SIGKILL)
     await fleet.start(**SHORT_LEASE)
-    await ledger.until("end", of=job_id)
+    await run.recovers()
 
-    await jobs.become(job_id, State.DONE)
     assert ledger.starts(job_id) == 2
 
 
 async def test_a_dead_workers_jobs_do_not_fill_the_concurrency_of_the_living(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, add: Add
 ) -> None:
     """F15: with one slot a queue, the job of a killed worker and two that wait behind it are all finished."""
     first = await fleet.start("--concurrency", "1", **SHORT_LEASE)
@@ -70,9 +69,8 @@ async def test_a_dead_workers_jobs_do_not_fill_the_concurrency_of_the_living(
 
     first.send(signal.SIGKILL)
     await fleet.start("--concurrency", "1", **SHORT_LEASE)
-    await ledger.until("end", 3)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 3)
     assert {effect.id for effect in ledger.effects("end")} == set(ids)
 
 

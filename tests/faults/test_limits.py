@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from jobq import DatabaseUnavailableError, Queue
 from tests.faults.run import connected, fault_run
+from tests.faults.server_faults import crowd, terminate_all
 from tests.faults.servers import Server, a_server
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
 
 FULL_S = 3.0
 TOO_MANY = "TooManyConnectionsError: .*too many clients already"
@@ -29,32 +24,6 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@asynccontextmanager
-async def crowd(dsn: str) -> AsyncIterator[None]:
-    """Take every connection that is free, and each that becomes free, while the block runs."""
-    taken: list[Connection[Record]] = []
-    is_full = asyncio.Event()
-
-    async def take() -> None:
-        while True:
-            try:
-                taken.append(await asyncpg.connect(dsn, server_settings={"application_name": "crowd"}))
-            except asyncpg.TooManyConnectionsError:
-                is_full.set()
-                await asyncio.sleep(0.002)
-
-    task = asyncio.create_task(take())
-    try:
-        async with asyncio.timeout(20):
-            await is_full.wait()
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        for conn in taken:
-            conn.terminate()
-
-
 async def test_workers_and_enqueues_that_get_no_connection_say_so_and_recover_when_there_is_room(
     server: Server, tmp_path: Path
 ) -> None:
@@ -64,14 +33,12 @@ async def test_workers_and_enqueues_that_get_no_connection_say_so_and_recover_wh
         async with run.producer.producing(), connected(server.dsn) as conn:
             await run.producer.commits(20)
 
-            async with crowd(server.dsn):
+            async with crowd(server):
                 async with asyncio.timeout(20):
-                    while not all(worker.lines(TOO_MANY) for worker in workers):  # one may be quicker than the crowd
-                        await conn.execute(
-                            "select pg_terminate_backend(pid) from pg_stat_activity"
-                            " where application_name like 'jobq %'"
-                        )
-                        await asyncio.sleep(0.1)  # the rhythm of the fault: faster, nobody would live to say it
+                    while await terminate_all(conn):  # one may be quicker than the crowd
+                        await asyncio.sleep(0.1)
+                for worker in workers:
+                    await worker.says("the database is not available")
                 with pytest.raises(DatabaseUnavailableError, match=TOO_MANY):
                     await queue.enqueue("nap", {"seconds": 0.0}, queue="default")
                 await asyncio.sleep(FULL_S)  # the fault's own length
@@ -89,7 +56,7 @@ async def test_a_worker_that_gets_no_connection_at_its_start_waits_for_one_withi
 ) -> None:
     """F05: it starts when there is room; one that may not wait ends with 75 and says what was wrong."""
     async with fault_run(server.dsn, tmp_path) as run:
-        async with crowd(server.dsn):
+        async with crowd(server):
             patient = await run.fleet.launch("--start-limit", "60")
             impatient = await run.fleet.launch("--start-limit", "1")
             await patient.says(TOO_MANY)

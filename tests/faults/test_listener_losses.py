@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from jobq.core.states import State
 from tests.faults.conftest import Add
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.proxy import Proxy
+from tests.faults.run import FaultRun
 from tests.worker.observe import Jobs, eventually
 
 POLL_S = 60.0
@@ -55,7 +55,7 @@ async def lose(loss: str, jobs: Jobs, proxy: Proxy) -> None:
 
 @pytest.mark.timeout(120)
 async def test_a_notification_is_heard_after_each_loss_of_the_listener_however_it_was_lost(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F07: terminated, cut, refused for two seconds: a new connection listens each time, long before a poll would."""
     worker = await fleet.start(dsn=proxy.dsn, poll_s=POLL_S)
@@ -68,7 +68,7 @@ async def test_a_notification_is_heard_after_each_loss_of_the_listener_however_i
         await eventually(lambda: claims_sleep(jobs))
         (job_id,) = await add("nap", seconds=0.0)
         await ledger.until("start", of=job_id, limit_s=POLL_S / 3)
-        await jobs.become(job_id, State.DONE)
+        await run.recovers()
         assert ledger.starts(job_id) == 1, f"loss {count}: {loss}"
 
     assert len(set(listeners)) == 1 + len(LOSSES)

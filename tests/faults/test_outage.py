@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 
 import pytest
 
@@ -16,13 +15,14 @@ from tests.faults.conftest import Add
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger, now
 from tests.faults.proxy import Proxy
+from tests.faults.run import FaultRun
 from tests.worker.observe import Jobs, eventually
 
 HOLE_S = 5.0
 
 
 async def test_after_a_black_hole_of_five_seconds_all_jobs_are_done(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, ledger: Ledger, add: Add
 ) -> None:
     """F01: sockets that stay open and say nothing: the worker replaces them, and is back within ten seconds."""
     worker = await fleet.start("--concurrency", "4", dsn=proxy.dsn, worker_lease_s=12.0)
@@ -34,15 +34,13 @@ async def test_after_a_black_hole_of_five_seconds_all_jobs_are_done(
     await asyncio.sleep(HOLE_S)  # the fault's own length; nothing is waited for
     proxy.restore()
     await ledger.until("end", 12, limit_s=10)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 12)
     assert [ledger.starts(one) for one in (*early, *late)] == [1] * 12
     assert await worker.stop() == 0
 
 
-async def test_an_outage_is_said_once_and_so_is_its_end(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
-) -> None:
+async def test_an_outage_is_said_once_and_so_is_its_end(fleet: Fleet, run: FaultRun, proxy: Proxy, add: Add) -> None:
     """F01: one line that the database is unreachable, one that it is back, however many loops notice."""
     worker = await fleet.start(dsn=proxy.dsn)
 
@@ -51,7 +49,7 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
     await add("nap", seconds=0.1)
     await asyncio.sleep(2.0)  # the fault's own length
     proxy.restore()
-    await ledger.until("end")
+    await run.recovers()
     await worker.says("is back after")
     await worker.stop()
 
@@ -59,25 +57,8 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
     assert len(worker.lines("is back after")) == 1, worker.log
 
 
-async def test_a_stop_during_a_black_hole_ends_within_its_limits(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
-) -> None:
-    """F23: with a job that runs and nobody who answers, the end comes within grace, cancel grace and five seconds."""
-    worker = await fleet.start("--grace", "1", "--cancel-grace", "1", dsn=proxy.dsn, worker_lease_s=30.0)
-    (job_id,) = await add("nap", seconds=30.0)
-    await ledger.until("start")
-
-    proxy.black_hole()
-    stopped_at = time.monotonic()
-    code = await worker.stop()
-
-    assert time.monotonic() - stopped_at < 1 + 1 + 5, worker.log
-    assert code == 3
-    assert (await jobs.get(job_id)).state is State.RUNNING
-
-
 async def test_what_finished_while_the_database_was_closed_is_written_once(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F86: the handlers succeed while nobody can write it down; their jobs are done after one run."""
     worker = await fleet.start(dsn=proxy.dsn, worker_lease_s=12.0)
@@ -89,14 +70,14 @@ async def test_what_finished_while_the_database_was_closed_is_written_once(
     await asyncio.sleep(2.0)  # the fault's own length
     assert (await jobs.count())[State.RUNNING] == 5
     proxy.restore()
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 5)
     assert [ledger.starts(one) for one in ids] == [1] * 5
     assert worker.lines("lost its lease") == []
 
 
 async def test_what_finished_before_an_outage_longer_than_the_lease_is_still_written_once(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, ledger: Ledger, add: Add
 ) -> None:
     """F86: after an outage everybody gets to renew first, so a second worker leaves the finished jobs alone."""
     first, second = await fleet.start(dsn=proxy.dsn), await fleet.start(dsn=proxy.dsn)
@@ -108,13 +89,13 @@ async def test_what_finished_before_an_outage_longer_than_the_lease_is_still_wri
     await first.says("the worker's lease has lapsed")
     await second.says("the worker's lease has lapsed")
     proxy.restore()
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 5)
     assert [ledger.starts(one) for one in ids] == [1] * 5, first.log + "\n" + second.log
 
 
 async def test_a_claim_whose_answer_is_lost_is_handed_back_with_its_attempt(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F17: the claim committed and nobody heard of it: the worker that asked releases the rows by itself."""
     worker = await fleet.start(dsn=proxy.dsn, job_lease_s=60.0)
@@ -123,9 +104,8 @@ async def test_a_claim_whose_answer_is_lost_is_handed_back_with_its_attempt(
     ids = await add("nap", 3, seconds=0.1)
     await proxy.swallowed()
     assert (await jobs.count())[State.RUNNING] == 3
-    await ledger.until("end", 3)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 3)
     assert worker.lines("handed back 3 jobs of a claim whose answer was never seen")
     assert {effect.attempt for effect in ledger.effects("start")} == {1}
     assert {effect.fence for effect in ledger.effects("start")} == {2}
@@ -147,6 +127,7 @@ async def test_a_slow_database_costs_time_and_nothing_else(
     assert worker.lines("WARNING|ERROR") == []
 
 
+@pytest.mark.leaves_jobs
 async def test_a_second_signal_during_a_black_hole_skips_the_grace(
     fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
@@ -166,7 +147,7 @@ async def test_a_second_signal_during_a_black_hole_skips_the_grace(
 
 
 async def test_a_claim_that_arrives_after_its_worker_gave_it_up_comes_back_by_the_jobs_lease(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F17: a claim is stuck on its way, is asked for anew, and takes a job for a worker that no longer waits for it."""
     worker = await fleet.start("--concurrency", "1", dsn=proxy.dsn, job_lease_s=4.0)
@@ -180,8 +161,8 @@ async def test_a_claim_that_arrives_after_its_worker_gave_it_up_comes_back_by_th
     await eventually(lambda: jobs.get(taken), lambda now: now.state is State.RUNNING)
     assert ledger.starts(taken) == 0
     await ledger.until("end", of=taken, limit_s=4.0 + 2 * 1.0 + 2.0 + 2.0)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 2)
     assert [ledger.starts(one) for one in (running, taken)] == [1, 1]
     assert worker.lines("lost its lease") == []
 

@@ -11,6 +11,7 @@ from jobq.worker.faults import Point
 from tests.faults.conftest import Add
 from tests.faults.fleet import SHORT_LEASE, Fleet
 from tests.faults.ledger import Ledger
+from tests.faults.run import FaultRun
 from tests.worker.observe import Jobs
 
 FOR_EVER = 10**9
@@ -19,7 +20,7 @@ LOOPS = (Point.CLAIM, Point.BEFORE_SETTLE, Point.BEAT, Point.LISTEN, Point.REAP)
 
 
 async def test_a_loop_that_crashes_once_is_restarted_and_costs_no_run(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F03: each loop in turn meets a bug; it is logged with its traceback, the loop runs again, the jobs run once."""
     for point in LOOPS:
@@ -28,9 +29,8 @@ async def test_a_loop_that_crashes_once_is_restarted_and_costs_no_run(
     ids = await add("nap", 5, seconds=0.1)
 
     await worker.says("crashed, restarting it: ", len(LOOPS))
-    await ledger.until("end", 5)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 5)
     assert [ledger.starts(one) for one in ids] == [1] * 5
     assert (await jobs.run("select sum(attempt) from @schema@.done")) == 5
     assert await worker.stop() == 0
@@ -49,7 +49,7 @@ async def test_a_loop_that_crashes_again_and_again_ends_the_process_with_1(fleet
 
 
 async def test_a_claim_loop_that_crashes_after_its_commit_hands_the_jobs_back(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, add: Add
 ) -> None:
     """F17: claimed and not started, in a process that lives: they start soon, and no attempt is counted."""
     ids = await add("nap", 3, seconds=0.1)
@@ -57,12 +57,13 @@ async def test_a_claim_loop_that_crashes_after_its_commit_hands_the_jobs_back(
     await fleet.start(job_lease_s=60.0)
 
     await ledger.until("end", 3, limit_s=5.0)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 3)
     assert [ledger.starts(one) for one in ids] == [1] * 3
     assert {effect.attempt for effect in ledger.effects("start")} == {1}
 
 
+@pytest.mark.leaves_jobs
 async def test_a_stop_between_claim_and_start_hands_the_jobs_back(
     fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
@@ -82,7 +83,7 @@ async def test_a_stop_between_claim_and_start_hands_the_jobs_back(
 
 
 async def test_a_worker_that_dies_between_claim_and_start_has_run_nothing(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, add: Add
 ) -> None:
     """F17: the jobs come back by the lease and start once, at their second attempt."""
     ids = await add("nap", 3, seconds=0.1)
@@ -91,15 +92,14 @@ async def test_a_worker_that_dies_between_claim_and_start_has_run_nothing(
     fleet.disarm()
 
     await fleet.start(**SHORT_LEASE)
-    await ledger.until("end", 3)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 3)
     assert [ledger.starts(one) for one in ids] == [1] * 3
     assert {effect.attempt for effect in ledger.effects("start")} == {2}
 
 
 async def test_a_worker_that_dies_before_it_settles_leaves_the_job_to_a_second_run(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
     """F13: at least once is the promise: the handler ended and nobody knew, so it runs again, and is done once."""
     (job_id,) = await add("nap", seconds=0.1)
@@ -108,7 +108,7 @@ async def test_a_worker_that_dies_before_it_settles_leaves_the_job_to_a_second_r
     fleet.disarm()
 
     await fleet.start(**SHORT_LEASE)
-    await ledger.until("end", 2)
+    await run.recovers()
 
     assert (await jobs.become(job_id, State.DONE)).attempt == 2
     assert [effect.what for effect in ledger.effects(of=job_id)] == ["start", "end"] * 2

@@ -20,6 +20,7 @@ from tests.faults.conftest import Add
 from tests.faults.fleet import Fleet, WorkerProcess
 from tests.faults.ledger import Ledger
 from tests.faults.pooler import PgBouncer
+from tests.faults.run import FaultRun
 from tests.worker.observe import Jobs, eventually
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def troubles(worker: WorkerProcess) -> list[str]:
 
 @pytest.mark.timeout(120)
 async def test_four_workers_run_500_jobs_while_their_server_connections_are_exchanged(
-    fleet: Fleet, pooler: PgBouncer, through: Queue, jobs: Jobs, ledger: Ledger
+    fleet: Fleet, run: FaultRun, pooler: PgBouncer, through: Queue, ledger: Ledger
 ) -> None:
     """F10: two rounds, enqueued in bulk through the same pooler: each runs once, no prepared statement is missed."""
     workers = [await fleet.start(*UNPREPARED, dsn=pooler.dsn, worker_lease_s=LEASE_S) for _ in range(4)]
@@ -94,7 +95,7 @@ async def test_four_workers_run_500_jobs_while_their_server_connections_are_exch
         await ledger.until("end", count)
         await pooler.exchange_servers()
 
-    await jobs.all_become(State.DONE, 500)
+    await run.recovers()
     assert [ledger.starts(one) for one in ids] == [1] * 500
     assert [await worker.stop() for worker in workers] == [0] * 4
     assert [troubles(worker) for worker in workers] == [[]] * 4
@@ -137,7 +138,7 @@ async def test_a_job_goes_all_its_ways_through_the_pooler(
 
 
 async def test_the_jobs_of_a_killed_worker_come_back_through_the_pooler(
-    fleet: Fleet, pooler: PgBouncer, through: Queue, jobs: Jobs, ledger: Ledger
+    fleet: Fleet, run: FaultRun, pooler: PgBouncer, through: Queue, ledger: Ledger
 ) -> None:
     """Beats, leases and the reaper need no session either."""
     ids = [(await through.enqueue("nap", {"seconds": 1.0}, queue="default")).id for _ in range(5)]
@@ -147,14 +148,14 @@ async def test_the_jobs_of_a_killed_worker_come_back_through_the_pooler(
 
     killed.send(signal.SIGKILL)
     await pooler.exchange_servers()
-    await ledger.until("end", 5)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 5)
     assert [[effect.attempt for effect in ledger.effects("start", of=one)] for one in ids] == [[1, 2]] * 5
     assert {effect.pid for effect in ledger.effects("end")} == {other.pid}
     assert other.lines("prepared statement|crashed|lost its lease") == []
 
 
+@pytest.mark.leaves_jobs
 async def test_commands_go_through_the_pooler_as_they_are(
     fleet: Fleet, single: PgBouncer, schema: str, add: Add
 ) -> None:
@@ -213,6 +214,7 @@ async def test_a_worker_that_loses_its_prepared_statements_says_once_what_to_set
 # -- F11: no transaction is left behind --------------------------------------------------------------------
 
 
+@pytest.mark.leaves_jobs
 async def test_fifty_failed_statements_leave_the_pool_usable(
     fleet: Fleet, pooler: PgBouncer, through: Queue, jobs: Jobs
 ) -> None:
@@ -300,7 +302,7 @@ async def test_with_a_dsn_to_listen_on_a_worker_behind_the_pooler_is_woken(
 
 @pytest.mark.parametrize("how", ["restarted", "killed"])
 async def test_workers_outlive_their_pooler(
-    fleet: Fleet, pooler: PgBouncer, ledger: Ledger, jobs: Jobs, add: Add, how: str
+    fleet: Fleet, run: FaultRun, pooler: PgBouncer, ledger: Ledger, add: Add, how: str
 ) -> None:
     """What runs goes on and is written once when the pooler is back; what waits is claimed then."""
     workers = [
@@ -315,9 +317,8 @@ async def test_workers_outlive_their_pooler(
         await pooler.start()
     else:
         await pooler.kill_connections()
-    await ledger.until("end", 30)
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 30)
     assert [ledger.starts(one) for one in ids] == [1] * 30
     assert [await worker.stop() for worker in workers] == [0] * 2
     assert [troubles(worker) for worker in workers] == [[]] * 2

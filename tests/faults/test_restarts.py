@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.run import STOP_S, fault_run
+from tests.faults.run import fault_run
 from tests.faults.servers import Server, a_server
 
 
@@ -38,23 +38,3 @@ async def test_a_server_that_is_stopped_and_started_in_a_loop_loses_nothing_and_
         await run.account()
         assert [worker.lines("crashed") for worker in workers] == [[], []]
         assert [await worker.stop() for worker in workers] == [0, 0]
-
-
-async def test_a_stop_while_the_server_is_down_ends_within_its_limits(server: Server, tmp_path: Path) -> None:
-    """F23: SIGTERM with nobody to write to: 3 if a job is left to its lease, 0 if not, and both come back."""
-    async with fault_run(server.dsn, tmp_path) as run:
-        workers = await run.start_workers()
-        async with run.producer.producing():
-            await run.producer.commits(20)
-            await server.stop("immediate")
-            for worker in workers:
-                await worker.says("is not available")
-
-            codes = [await worker.stop(limit_s=STOP_S) for worker in workers]
-            await server.start()
-            await run.producer.commits(5)
-
-        assert set(codes) <= {0, 3}
-        await run.start_workers(1)
-        await run.recovers()
-        await run.account()

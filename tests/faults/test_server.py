@@ -10,12 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import pytest
 
 from jobq import Queue
-from jobq.core.states import State
-from jobq.db.migrate import migrate
 from jobq.embedded import start, temporary
 from jobq.embedded.cluster import read_postmaster
 from jobq.embedded.layout import lay_out
@@ -25,7 +22,9 @@ from tests.faults.conftest import Add
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.proxy import Proxy
-from tests.worker.observe import Jobs, eventually
+from tests.faults.run import FaultRun, fault_run
+from tests.faults.server_faults import read_only
+from tests.worker.observe import eventually
 
 if TYPE_CHECKING:
     from jobq.embedded import EmbeddedServer
@@ -39,27 +38,19 @@ def dsn() -> Iterator[str]:
 
 
 async def test_a_server_that_is_read_only_for_a_while_loses_nothing(
-    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add, dsn: str
+    fleet: Fleet, run: FaultRun, ledger: Ledger, add: Add, dsn: str
 ) -> None:
     """F02: a demoted primary answers and refuses every write: claims resume by themselves, and each job runs once."""
     worker = await fleet.start("--concurrency", "5", worker_lease_s=12.0)
     early = await add("nap", 30, seconds=0.5)
     await ledger.until("start", 5)
-    conn = await asyncpg.connect(dsn)
 
-    try:
-        await conn.execute("alter system set default_transaction_read_only = on")
-        await conn.execute("select pg_reload_conf()")
+    async with read_only(dsn):
         await worker.says("cannot execute .* in a read-only transaction")
         await asyncio.sleep(3.0)  # the fault's own length
-    finally:
-        await conn.execute("alter system reset default_transaction_read_only")
-        await conn.execute("select pg_reload_conf()")
-        await conn.close()
     late = await eventually(lambda: attempt(add))
-    await ledger.until("end", 30 + len(late))
+    await run.recovers()
 
-    await jobs.all_become(State.DONE, 30 + len(late))
     assert [ledger.starts(one) for one in (*early, *late)] == [1] * (30 + len(late))
     assert worker.lines("crashed|lost its lease|taken back") == []
     assert await worker.stop() == 0
@@ -125,29 +116,24 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Restartable]:
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
 async def test_a_server_that_starts_again_with_jobs_in_flight_costs_none_of_them_a_run(
-    server: Restartable, short_directory: Path, ledger: Ledger, tmp_path: Path, how: str
+    server: Restartable, short_directory: Path, tmp_path: Path, how: str
 ) -> None:
     """F86, F02: what finished meanwhile is written once; what runs goes on; what waits is claimed by itself."""
-    async with Proxy(server.dsn, short_directory) as proxy, Queue(proxy.dsn, schema="jobq") as queue:
-        conn = await asyncpg.connect(server.dsn)
-        await migrate(conn, "jobq")
-        await conn.close()
-        fleet = Fleet(dsn=proxy.dsn, schema="jobq", effects="nowhere", ledger=ledger.path, directory=tmp_path)
-        try:
-            worker = await fleet.start("--concurrency", "10", worker_lease_s=30.0, job_lease_s=60.0)
-            ids = [(await queue.enqueue("nap", {"seconds": 1.0}, queue="default")).id for _ in range(20)]
-            await ledger.until("start", 10)
+    async with (
+        Proxy(server.dsn, short_directory) as proxy,
+        Queue(proxy.dsn) as queue,
+        fault_run(proxy.dsn, tmp_path) as run,
+    ):
+        (worker,) = await run.start_workers(1, worker_lease_s=30.0, job_lease_s=60.0)
+        ids = [(await queue.enqueue("nap", {"seconds": 1.0}, queue="default")).id for _ in range(20)]
+        await run.ledger.until("start", 10)
 
-            await (server.restart() if how == "restart" else server.crash())
-            proxy.move(server.dsn)
-            await ledger.until("end", 20)
+        await (server.restart() if how == "restart" else server.crash())
+        proxy.move(server.dsn)
+        await run.recovers()
 
-            conn = await asyncpg.connect(server.dsn)
-            await eventually(lambda: conn.fetchval("select count(*) from jobq.done"), lambda count: count == 20)
-            assert await conn.fetchval("select count(*) from jobq.job") == 0
-            await conn.close()
-            assert [ledger.starts(one) for one in ids] == [1] * 20
-            assert worker.lines("crashed|lost its lease|taken back") == []
-            assert await worker.stop() == 0
-        finally:
-            await fleet.discard()
+        account = await run.account()
+        assert account.runs == 20
+        assert [run.ledger.starts(one) for one in ids] == [1] * 20
+        assert worker.lines("crashed|lost its lease|taken back") == []
+        assert await worker.stop() == 0

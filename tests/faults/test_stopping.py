@@ -6,11 +6,14 @@ import asyncio
 import signal
 import time
 
+import pytest
+
 from jobq.core.states import State
 from tests.faults.conftest import Add
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.proxy import Proxy
+from tests.faults.run import FaultRun
 from tests.worker.observe import Jobs, eventually
 
 
@@ -25,6 +28,7 @@ async def test_an_idle_worker_ends_with_0(fleet: Fleet, jobs: Jobs) -> None:
     assert await jobs.run("select count(*) from @schema@.worker") == 0
 
 
+@pytest.mark.leaves_jobs
 async def test_a_drain_that_runs_out_ends_with_3_and_hands_its_jobs_back(
     fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
@@ -44,6 +48,7 @@ async def test_a_drain_that_runs_out_ends_with_3_and_hands_its_jobs_back(
     assert len(ledger.effects("cancelled")) == 5
 
 
+@pytest.mark.leaves_jobs
 async def test_a_handler_that_ignores_its_cancellation_is_named_and_does_not_hold_the_process(
     fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
@@ -60,6 +65,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_named_and_does_not_hol
     assert worker.lines(f"stubborn {job_id} ignores its cancellation")
 
 
+@pytest.mark.leaves_jobs
 async def test_a_job_that_fits_the_grace_is_done_and_nothing_is_claimed_after_the_signal(
     fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
@@ -90,6 +96,7 @@ async def test_ctrl_c_drains_too(fleet: Fleet, ledger: Ledger, jobs: Jobs, add: 
     assert (await jobs.get(job_id)).state is State.DONE
 
 
+@pytest.mark.leaves_jobs
 async def test_a_second_signal_skips_the_grace_but_not_the_clean_up(
     fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
@@ -150,7 +157,7 @@ async def test_a_database_that_does_not_come_ends_the_start_with_75(fleet: Fleet
 
 
 async def test_a_worker_waits_for_a_database_that_comes_late(
-    fleet: Fleet, proxy: Proxy, ledger: Ledger, jobs: Jobs, add: Add
+    fleet: Fleet, run: FaultRun, proxy: Proxy, add: Add
 ) -> None:
     """F27: after a boot the database comes up later; the worker starts when it does."""
     proxy.close()
@@ -159,7 +166,7 @@ async def test_a_worker_waits_for_a_database_that_comes_late(
     await worker.says("is not available")
 
     proxy.restore()
-    await ledger.until("end")
+    await run.recovers()
 
     assert worker.lines(" started: queues ")
     assert await worker.stop() == 0
