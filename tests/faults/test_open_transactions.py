@@ -44,6 +44,7 @@ async def test_the_transaction_of_a_job_whose_worker_is_frozen_ends_with_the_tim
     assert await frozen.stop() == 0
 
 
+@pytest.mark.leaves_jobs
 async def test_a_worker_that_is_frozen_at_any_moment_keeps_no_row_locked(
     fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
