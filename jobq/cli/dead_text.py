@@ -14,6 +14,7 @@ from jobq.cli.database import Instance
 from jobq.cli.durations import moment, words
 from jobq.cli.output import printable
 from jobq.cli.payloads import redacted_fields, shown_payload
+from jobq.core.outcomes import RELEASES
 from jobq.db.reports import DeadLetter, DeadLetterDetail
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ MAX_MESSAGE = 200
 
 
 class RecordedError(msgspec.Struct):
-    """One entry of a job's history of errors."""
+    """How one attempt ended, as it stands among a job's errors: it failed, or was handed back."""
 
     at: datetime
     attempt: int
@@ -81,12 +82,21 @@ def page(letter: DeadLetterDetail, *, same_error: int, instance: Instance, now: 
         _columns(_facts(letter, errors, now)),
         f"payload\n{indent(_pretty(shown_payload(letter.payload, redacted_fields(letter.errors) or ())), '  ')}",
         *_tracebacks(errors),
-        f"errors, oldest first\n{_columns(_history(errors, now))}",
+        history(errors, now=now),
         _columns(_commands(letter, same_error, instance)),
     ]
     if letter.headers is not None:
         sections.insert(3, f"headers\n{indent(_pretty(json.loads(letter.headers)), '  ')}")
     return printable("\n\n".join(sections))
+
+
+def history(errors: Sequence[RecordedError], *, now: datetime) -> str:
+    """Tell a line each how the attempts ended that are on record."""
+    told = (
+        (f"attempt {error.attempt}", f"{moment(error.at, now=now)}  {one_line(error.type, error.message)}")
+        for error in errors
+    )
+    return f"how attempts ended, oldest first\n{_columns(told)}"
 
 
 def one_line(error_type: str, message: str) -> str:
@@ -118,17 +128,12 @@ def _facts(letter: DeadLetterDetail, errors: Sequence[RecordedError], now: datet
 def _tracebacks(errors: Sequence[RecordedError]) -> Iterator[str]:
     """Yield each different error once, whole, as it was the last time; the one that it died of first."""
     told: set[str] = set()
-    for error in reversed(errors):
+    for error in reversed([error for error in errors if error.type not in RELEASES]):
         if error.fingerprint not in told:
             title = "error" if not told else "an earlier, different error"
             text = error.traceback.rstrip() or one_line(error.type, error.message)
             yield f"{title}, attempt {error.attempt}\n{indent(text, '  ')}"
         told.add(error.fingerprint)
-
-
-def _history(errors: Sequence[RecordedError], now: datetime) -> Iterator[tuple[str, str]]:
-    for error in errors:
-        yield f"attempt {error.attempt}", f"{moment(error.at, now=now)}  {one_line(error.type, error.message)}"
 
 
 def _commands(letter: DeadLetterDetail, same_error: int, instance: Instance) -> Iterator[tuple[str, str]]:

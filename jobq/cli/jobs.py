@@ -14,7 +14,7 @@ import typer
 
 from jobq.cli.database import Dsn, Embedded, Instance, Schema, on_connection
 from jobq.cli.dead_filter import InQueue, Kind
-from jobq.cli.dead_text import RecordedError, one_line
+from jobq.cli.dead_text import RecordedError, history
 from jobq.cli.durations import moment, words
 from jobq.cli.output import AsJson, print_json, print_table, printable, say, terminal_width
 from jobq.cli.payloads import redacted_fields, shown_payload
@@ -67,8 +67,8 @@ def jobs(
     """List jobs, newest first, or show one.
 
     A job is ready, scheduled for later, running, or done; jobs that failed for good are listed by `jobq dead list`. All
-    filters that are stated must match. What a kind redacts is known here of jobs that have failed before; of others the
-    payload is covered, unless --payload is given.
+    filters that are stated must match. What a kind redacts is known here of jobs that have failed or were handed back
+    before; of others the payload is covered, unless --payload is given.
     """
     instance = Instance(dsn, schema, embedded)
     if id_ is not None:
@@ -126,9 +126,7 @@ def _show(instance: Instance, job_id: JobId, as_json: bool, payload: bool) -> No
             else:
                 typer.echo(page_of(job, shown, now=datetime.now(UTC)))
             if fields is None:
-                say(
-                    "the payload is covered: the job has not failed, so nothing says what is secret; --payload shows it"
-                )
+                say("the payload is covered: nothing on record says what of it is secret; --payload shows it")
 
 
 def as_record(job: ListedJob) -> dict[str, object]:
@@ -177,12 +175,7 @@ def page_of(job: JobDetail, payload: object, *, now: datetime) -> str:
     if job.headers is not None:
         sections.append(f"headers\n{_pretty(json.loads(job.headers))}")
     if job.errors is not None:
-        errors = msgspec.json.decode(job.errors, type=list[RecordedError])
-        told = (
-            (f"attempt {error.attempt}", f"{moment(error.at, now=now)}  {one_line(error.type, error.message)}")
-            for error in errors
-        )
-        sections.append(f"errors, oldest first\n{_columns(told)}")
+        sections.append(history(msgspec.json.decode(job.errors, type=list[RecordedError]), now=now))
     return printable("\n\n".join(sections))
 
 

@@ -1,7 +1,7 @@
 """A job's payload as commands show it: without the values of the fields that its kind redacts.
 
 The command line does not know the kinds. What a handler redacts stands beside each error that a worker recorded; of a
-job that has not failed yet nobody has said it.
+job without one nobody has said it.
 """
 
 from __future__ import annotations

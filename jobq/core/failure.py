@@ -42,7 +42,7 @@ _VARYING = re.compile(
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why an attempt failed: bounded, storable text."""
+    """Why an attempt failed, or was handed back: bounded, storable text."""
 
     type: str
     """Module and name of the exception's class; built-in ones without module."""

@@ -56,7 +56,13 @@ class Unfit(msgspec.Struct, frozen=True):
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """The worker took the attempt back (drain) before it came to an end of its own."""
+    """The worker took the attempt back before it came to an end of its own: `DRAINED` or `LEASE_LAPSED`.
+
+    *started* is false when the handler had not been called yet.
+    """
+
+    reason: Failure
+    started: bool = True
 
 
 class Killer(msgspec.Struct, frozen=True):
@@ -98,10 +104,14 @@ class Dead(msgspec.Struct, frozen=True):
 
 @final
 class Released(msgspec.Struct, frozen=True):
-    """The attempt is given back and the job waits *delay_s* seconds: a drain (0) or a `Snooze`."""
+    """The attempt is given back and the job waits *delay_s* seconds: a `Snooze`, or 0 for what the worker took back.
+
+    *record* says why a job runs again that has run already; None if it has not, or has asked for it.
+    """
 
     delay_s: float = 0.0
     note: str = ""
+    record: Failure | None = None
 
 
 Outcome = Done | Retry | Dead | Released
@@ -112,6 +122,12 @@ PERMANENT = "permanent failure"
 USED_UP = "attempts used up"
 UNFIT = "payload does not fit the handler"
 KILLER = "killed its worker"
+
+DRAINED = plain("the worker was stopped and the grace was over; the attempt was returned", type="Drained")
+LEASE_LAPSED = plain("the worker could not renew its lease in time; the attempt was returned", type="LeaseLapsed")
+
+RELEASES = frozenset({DRAINED.type, LEASE_LAPSED.type})
+"""The types of the records that stand among a job's errors and are no failures."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -136,11 +152,17 @@ def judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, *, draw: float) ->
     *draw* is a uniform random number in [0, 1) for the jitter.
     """
     outcome = _judge(job, ended, policy, draw)
-    if policy.redact and isinstance(outcome, Retry | Dead):
-        # Whoever shows the job later may not know its kind: the names of the fields go with the error.
-        failure = msgspec.structs.replace(outcome.failure, redact=policy.redact)
-        return msgspec.structs.replace(outcome, failure=failure)
-    return outcome
+    if not policy.redact:
+        return outcome
+    # Whoever shows the job later may not know its kind: the names of the fields go with the record.
+    match outcome:
+        case Retry() | Dead():
+            failure = msgspec.structs.replace(outcome.failure, redact=policy.redact)
+            return msgspec.structs.replace(outcome, failure=failure)
+        case Released(record=Failure() as record):
+            return msgspec.structs.replace(outcome, record=msgspec.structs.replace(record, redact=policy.redact))
+        case _:
+            return outcome
 
 
 def _judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, draw: float) -> Outcome:
@@ -151,8 +173,8 @@ def _judge(job: ClaimedJob, ended: Ended, policy: RetryPolicy, draw: float) -> O
             return _snooze(delay, policy, draw)
         case Returned():
             return DONE
-        case Interrupted():
-            return Released()
+        case Interrupted(reason, started):
+            return Released(record=reason if started else None)
         case Unfit(error):
             return Dead(tell_failure(job, error, policy), UNFIT, started=False)
         case UsedUp():

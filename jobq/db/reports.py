@@ -102,7 +102,8 @@ class ListedJob(msgspec.Struct, frozen=True):
 class JobDetail(ListedJob, frozen=True):
     """A job whole. *payload*, *errors* and *headers* are JSON text; *errors* is oldest first.
 
-    The fields up to *errors* that may be None are those that are not kept of done jobs, *run_ms* that of others.
+    *errors* says why the job has run more than once, None if it has not; of the fields before *payload*, those that may
+    be None are not kept of done jobs, *run_ms* not of others.
     """
 
     max_attempts: int | None

@@ -188,10 +188,18 @@ class Store:
         return await self._settle("settle_retry", conn, worker_id, owned, delays_s, errors)
 
     async def settle_released(
-        self, conn: AnyConnection, worker_id: WorkerId, owned: Sequence[Owned], delays_s: Sequence[float]
+        self,
+        conn: AnyConnection,
+        worker_id: WorkerId,
+        owned: Sequence[Owned],
+        delays_s: Sequence[float],
+        records: Sequence[str | None],
     ) -> set[JobId]:
-        """Hand jobs back with their attempt. Returns those that matched."""
-        return await self._settle("settle_released", conn, worker_id, owned, delays_s)
+        """Hand jobs back with their attempt. *records* say why they run again, None of what has nothing to explain.
+
+        Returns those that matched.
+        """
+        return await self._settle("settle_released", conn, worker_id, owned, delays_s, records)
 
     async def settle_dead(
         self,

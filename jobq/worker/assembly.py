@@ -10,6 +10,7 @@ from contextvars import copy_context
 from importlib.metadata import version
 
 from jobq.core.job import JobId, WorkerId
+from jobq.core.outcomes import LEASE_LAPSED
 from jobq.db.connect import Ear, Link
 from jobq.db.statements import load_statements
 from jobq.db.store import Owned, Store, WorkerRow
@@ -242,7 +243,7 @@ class Parts:
         running, cancelled = self.running, []
         for executor in self.executors:
             executor.hand_back_waiting()
-            cancelled += [f"{one.kind} {one.id}" for one in executor.interrupt_all()]
+            cancelled += [f"{one.kind} {one.id}" for one in executor.interrupt_all(LEASE_LAPSED)]
         if first or cancelled:
             self._emit(LeaseLapsed(running, cancelled))
 

@@ -17,6 +17,7 @@ from typing import cast
 
 import anyio
 
+from jobq.core.failure import Failure
 from jobq.core.job import ClaimedJob, JobId
 from jobq.core.outcomes import (
     Ended,
@@ -178,7 +179,7 @@ class Executor:
         attempt.entered = True
         ended: Ended
         if attempt.interruption is not None:
-            ended = Interrupted()
+            ended = Raised(asyncio.CancelledError())
         elif (refusal := before_start(attempt.claimed, attempt.handler.policy)) is not None:
             ended = refusal
         else:
@@ -316,15 +317,15 @@ class Executor:
                 elif not attempt.overran and now >= attempt.cancelled_at + self._cancel_grace_s:
                     self._give_up(attempt)
 
-    def interrupt_all(self) -> list[ClaimedJob]:
-        """Cancel every running attempt; they are released, attempt returned. Returns their jobs.
+    def interrupt_all(self, reason: Failure) -> list[ClaimedJob]:
+        """Cancel every running attempt; they are released, attempt returned, *reason* on record. Returns their jobs.
 
         Threads cannot be cancelled: they run on, and are not among them.
         """
         now = time.monotonic()
         interrupted = [attempt for attempt in self._running if attempt.interruption is None]
         for attempt in interrupted:
-            self._interrupt(attempt, Interrupted(), now)
+            self._interrupt(attempt, Interrupted(reason, started=attempt.entered), now)
         return [attempt.claimed for attempt in interrupted if attempt.interruption is not None]
 
     async def end_rest(self, limit_s: float) -> None:
@@ -370,7 +371,7 @@ class Executor:
         if isinstance(attempt.interruption, Interrupted):
             return  # Handed back while it runs on, it would run twice at once: it is left to its lease.
         self._given_up = [task for task in self._given_up if not task.done()] + [attempt.task]
-        self._end(attempt, Interrupted())
+        self._end(attempt, Raised(asyncio.CancelledError()))
 
     def _report_overrun(self, attempt: Attempt) -> None:
         attempt.overran = True

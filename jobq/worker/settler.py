@@ -168,8 +168,14 @@ async def write_outcomes(
         case Done():
             return await store.settle_done(conn, worker_id, owned, [one.run_ms for one in batch])
         case Released():
-            delays = [outcome.delay_s for outcome in outcomes if isinstance(outcome, Released)]
-            return await store.settle_released(conn, worker_id, owned, delays)
+            releases = [outcome for outcome in outcomes if isinstance(outcome, Released)]
+            return await store.settle_released(
+                conn,
+                worker_id,
+                owned,
+                [release.delay_s for release in releases],
+                [None if release.record is None else _as_json(release.record) for release in releases],
+            )
         case Retry():
             retries = [outcome for outcome in outcomes if isinstance(outcome, Retry)]
             return await store.settle_retry(

@@ -23,6 +23,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from jobq.core.job import ClaimedJob, WorkerId
+from jobq.core.outcomes import DRAINED
 from jobq.core.redaction import cover_passwords
 from jobq.db.connect import Link
 from jobq.db.migrate import check_version
@@ -296,7 +297,7 @@ class Worker:
             if self._exit_code is ExitCode.DRAINED:
                 self._exit_code = ExitCode.HANDED_BACK
             for executor in parts.executors:
-                cancelled += executor.interrupt_all()
+                cancelled += executor.interrupt_all(DRAINED)
             # The sweep gives up on what ignores its cancellation after the cancel grace; a little more for its turn.
             with anyio.move_on_after(self._settings.cancel_grace_s + 2 * self._settings.sweep_s):
                 for executor in parts.executors:

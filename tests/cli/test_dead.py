@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobq.core.outcomes import DRAINED
 from jobq.db.store import Owned
 from tests.cli.conftest import Call, Run, Start, died_ago
 from tests.db.rows import error_json
@@ -99,7 +100,7 @@ async def test_a_page_tells_all_and_the_command_that_redrives(rows: Rows, call: 
     assert {"first failed", "enqueued", "last due", "last claimed", "last worker", "priority"} <= facts.keys()
     assert 'payload\n  {\n    "order_id": 7\n  }\n' in ended.out
     assert "error, attempt 1\n  Traceback of no \\x1b[31msuch [bold]order[/bold]\n  second line" in ended.out
-    assert "errors, oldest first\n  attempt 1  " in ended.out
+    assert "how attempts ended, oldest first\n  attempt 1  " in ended.out
     [command] = [line for line in lines if "redrive it" in line]
     redriven = await run(*shlex.split(command.partition("jobq ")[2]))
     assert (redriven.code, redriven.out) == (0, "1 redriven\n")
@@ -122,6 +123,29 @@ async def test_a_page_tells_each_different_error_once(rows: Rows, call: Call) ->
     assert ended.out.count("Traceback of first") == 1
     assert ended.out.index("error, attempt 4") < ended.out.index("an earlier, different error, attempt 1")
     assert ended.out.count("TimeoutError: other") == 3
+
+
+async def test_a_release_on_record_is_not_taken_for_an_error(rows: Rows, call: Call) -> None:
+    """It stands in its place among the attempts; what the letter died of is the failure, in lists and on the page."""
+    attempt = await rows.running()
+    drained = error_json(DRAINED.message, type=DRAINED.type, fingerprint=DRAINED.fingerprint)
+    await rows.store.settle_released(rows.conn, attempt.worker_id, [attempt], [0.0], [drained])
+    attempt = await rows.reclaimed(attempt.id)
+    proof = [Owned(attempt.id, attempt.fence)]
+    await rows.store.settle_dead(rows.conn, attempt.worker_id, proof, [True], ["attempts used up"], [error_json("no")])
+
+    ended = await call("dead", "show", attempt.id)
+    listed = await call("dead", "list")
+
+    assert "  attempts      1 (0 crashed), redriven 0 times before\n" in ended.out
+    assert "an earlier, different error" not in ended.out
+    *_, first, second = ended.out.partition("how attempts ended, oldest first\n")[2].partition("\n\n")[0].splitlines()
+    assert first.startswith("  attempt 1  ")
+    assert first.endswith(f" Drained: {DRAINED.message}")
+    assert second.startswith("  attempt 1  ")
+    assert second.endswith(" TimeoutError: no")
+    assert "TimeoutError: no" in listed.out
+    assert "Drained" not in listed.out
 
 
 async def test_a_letter_is_json_for_programs(rows: Rows, call: Call) -> None:

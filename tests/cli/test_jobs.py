@@ -13,7 +13,7 @@ from jobq.core.job import JobId
 from jobq.core.states import State
 from jobq.db.store import WorkerRow
 from tests.cli.conftest import Call, Run, Start
-from tests.db.rows import KIND, LEASE_S, Rows, error_json, new_worker
+from tests.db.rows import KIND, LEASE_S, Rows, error_json, new_worker, settle
 
 if TYPE_CHECKING:
     from jobq.core.job import WorkerId
@@ -197,6 +197,39 @@ async def test_a_job_is_json_for_programs(rows: Rows, call: Call) -> None:
     assert live.keys() == done.keys()
     assert (live["state"], live["payload"], live["fence"]) == ("running", {"order_id": 7}, 1)
     assert (done["state"], done["run_ms"], done["fence"], done["errors"]) == ("done", 12, None, None)
+
+
+async def test_a_done_job_says_why_it_ran_more_than_once(rows: Rows, call: Call) -> None:
+    """N4: a drain, a lost worker and a failure, each with its attempt; nothing that was no failure is called one."""
+    attempt = await rows.running(await known_worker(rows))
+    drain = error_json("the worker was stopped", type="Drained")
+    await rows.store.settle_released(rows.conn, attempt.worker_id, [attempt], [0.0], [drain])
+    attempt = await rows.reclaimed(attempt.id)
+    await rows.lapse(attempt)
+    await rows.store.reap_orphans(rows.conn, [attempt], pause_s=0.0)
+    await settle(rows, "settle_retry", await rows.reclaimed(attempt.id))
+    await settle(rows, "settle_done", await rows.reclaimed(attempt.id))
+
+    ended = await call("jobs", attempt.id)
+    record = json.loads((await call("jobs", attempt.id, "--json")).out)
+
+    title, *_, heading, drained, lost, failed = ended.out.splitlines()
+    assert title.startswith(f"send_receipt {attempt.id}: done in 12 ms")
+    assert "  attempts      3 (1 crashed)\n" in ended.out
+    assert "first failed" not in ended.out
+    assert heading == "how attempts ended, oldest first"
+    assert drained.startswith("  attempt 1  ")
+    assert drained.endswith(" Drained: the worker was stopped")
+    assert lost.startswith("  attempt 1  ")
+    assert lost.endswith(" WorkerLost: the worker ended or fell silent during this attempt")
+    assert failed.startswith("  attempt 2  ")
+    assert failed.endswith(" TimeoutError: no answer")
+    assert (record["attempt"], record["crashes"]) == (3, 1)
+    assert [(one["type"], one["attempt"]) for one in record["errors"]] == [
+        ("Drained", 1),
+        ("WorkerLost", 1),
+        ("TimeoutError", 2),
+    ]
 
 
 async def test_a_dead_letter_is_shown_by_its_own_command(rows: Rows, call: Call, run: Run) -> None:

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from jobq.core.job import ClaimedJob, JobId
 from jobq.core.outcomes import (
+    DRAINED,
     KILLER,
+    LEASE_LAPSED,
     PERMANENT,
+    RELEASES,
     UNFIT,
     USED_UP,
     Dead,
@@ -124,7 +127,7 @@ ENDS = st.one_of(
     ERRORS.map(Raised),
     st.floats(1e-3, 86_400).map(TimedOut),
     st.just(Unfit(PayloadError("n is missing", field="$.n"))),
-    st.just(Interrupted()),
+    st.builds(Interrupted, st.sampled_from([DRAINED, LEASE_LAPSED]), st.booleans()),
     st.just(UsedUp()),
     st.just(Killer()),
 )
@@ -148,9 +151,10 @@ def test_every_end_has_an_outcome(
         case Retry(_, delay_s, _):
             assert 0 <= delay_s <= 30 * 86_400
             assert attempt < (policy.max_attempts if max_attempts is None else max_attempts)
-        case Released(delay_s, _):
+        case Released(delay_s, _, record):
             assert 0 <= delay_s <= 30 * 86_400
             assert isinstance(ended, Returned | Interrupted)
+            assert record == (ended.reason if isinstance(ended, Interrupted) and ended.started else None)
         case Dead(failure, reason, started):
             assert reason in {PERMANENT, USED_UP, UNFIT, KILLER}
             assert failure.fingerprint
@@ -250,8 +254,27 @@ def test_a_snooze_gives_the_attempt_back(delay: Any, delay_s: float, is_odd: boo
 
 
 def test_what_the_worker_took_back_is_released_at_once() -> None:
-    """A drain is no failure, after the last allowed attempt neither."""
-    assert outcome(Interrupted(), RetryPolicy(max_attempts=1)) == Released(0.0, "")
+    """A drain is no failure, after the last allowed attempt neither; what had started says why it runs again."""
+    policy = RetryPolicy(max_attempts=1)
+
+    assert outcome(Interrupted(DRAINED), policy) == Released(0.0, "", DRAINED)
+    assert outcome(Interrupted(LEASE_LAPSED), policy) == Released(0.0, "", LEASE_LAPSED)
+    assert outcome(Interrupted(DRAINED, started=False), policy) == Released(0.0, "", None)
+    assert {DRAINED.type, LEASE_LAPSED.type} == RELEASES
+
+
+def test_a_record_names_the_redacted_fields_of_its_kind() -> None:
+    """Whoever shows the job later may not know the kind: a release says it, as a failure does."""
+    policy = RetryPolicy(redact=("card_number",))
+
+    released = outcome(Interrupted(DRAINED), policy)
+    failed = outcome(TimedOut(1.0), policy)
+
+    assert isinstance(released, Released)
+    assert isinstance(failed, Retry)
+    assert released.record is not None
+    assert released.record.redact == failed.failure.redact == ("card_number",)
+    assert outcome(Returned(None), policy) == Done()
 
 
 def test_what_was_not_called_is_dead_without_a_start() -> None:

@@ -61,7 +61,7 @@ def cases(batch: int) -> list[Case]:
         Case("has_ready", "'{mail}', '{send_receipt}'", {"job_waiting"}),
         Case("settle_done", f"{proof}, {each_1}", {"job_pkey"}),
         Case("settle_retry", f"{proof}, {each_1}, {each_empty}", {"job_pkey"}),
-        Case("settle_released", f"{proof}, {each_1}", {"job_pkey"}),
+        Case("settle_released", f"{proof}, {each_1}, {each_empty}", {"job_pkey"}),
         Case("settle_dead", f"{proof}, {array(*['t'] * batch)}, {each_empty}, {each_empty}", {"job_pkey"}),
         Case("renew_jobs", f"{proof}, 60", {"job_pkey"}),
         Case("isolate_job", f"{FIRST_HELD + 7}, 1, '{WORKER}'", {"job_pkey"}),

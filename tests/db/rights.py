@@ -114,7 +114,7 @@ CHANGES: dict[str, tuple[frozenset[str], Work]] = {
     "find_passed": (WORKERS, lambda a: a.store.find_passed(a.conn, queue=QUEUE, kinds=[KIND], marks=FRONT)),
     "settle_done": (WORKERS, lambda a: a.settle("settle_done", 7)),
     "settle_retry": (WORKERS, lambda a: a.settle("settle_retry", 0.0, error_json())),
-    "settle_released": (WORKERS, lambda a: a.settle("settle_released", 0.0)),
+    "settle_released": (WORKERS, lambda a: a.settle("settle_released", 0.0, error_json())),
     "settle_dead": (WORKERS, lambda a: a.settle("settle_dead", True, "permanent failure", error_json())),
     "fall_asleep": (WORKERS, lambda a: a.store.fall_asleep(a.conn, _sleeper(), 5.0)),
     "wake_up": (WORKERS, lambda a: a.store.wake_up(a.conn, _sleeper())),

@@ -237,7 +237,7 @@ async def _retry(store: Store, conn: Conn, worker_id: WorkerId, proofs: Sequence
 
 
 async def _released(store: Store, conn: Conn, worker_id: WorkerId, proofs: Sequence[Owned]) -> set[JobId]:
-    return await store.settle_released(conn, worker_id, proofs, [0.0] * len(proofs))
+    return await store.settle_released(conn, worker_id, proofs, [0.0] * len(proofs), [None] * len(proofs))
 
 
 async def _dead(store: Store, conn: Conn, worker_id: WorkerId, proofs: Sequence[Owned]) -> set[JobId]:

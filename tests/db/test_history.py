@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from jobq.core.states import State
 from jobq.db.migrate import set_history
 from jobq.errors import ConflictError, DatabaseError
-from tests.db.rows import Rows, settle
+from tests.db.rows import Rows, new_worker, settle
 
 if TYPE_CHECKING:
     from tests.conftest import Conn
@@ -70,6 +71,22 @@ async def test_a_finished_job_is_written_into_the_current_slot(rows: Rows) -> No
     assert (done["slot"], done["run_ms"], done["outcome"]) == (current, 1234, "done")
     assert earliest <= done["finished_at"] <= await rows.value("select clock_timestamp()")
     assert await rows.count("job") == 0
+
+
+async def test_a_finished_job_says_why_it_ran_before(rows: Rows) -> None:
+    """N4: what its row had on record goes into the history; null for one that is done at its first run."""
+    worker_id = new_worker()
+    again, at_once = [await rows.running(worker_id) for _ in range(2)]
+    await settle(rows, "settle_retry", again)
+    again = await rows.reclaimed(again.id, worker_id)
+    (said,) = json.loads((await rows.job(again.id))["errors"])
+
+    await settle(rows, "settle_done", again, at_once)
+
+    errors = "select errors from @schema@.done where id = $1"
+    assert await rows.value(errors, at_once.id) is None
+    assert json.loads(await rows.value(errors, again.id)) == [said]
+    assert (said["type"], said["attempt"], said["worker_id"]) == ("TimeoutError", 1, str(worker_id))
 
 
 async def test_run_times_go_by_position(rows: Rows) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -13,7 +15,7 @@ import pytest
 from jobq.core.job import JobId
 from jobq.core.states import OWNED, TRANSITIONS, Event, State, Transition
 from jobq.db.statements import load_statements
-from tests.db.rows import DAY_S, KIND, LEASE_S, PROVEN, QUEUE, Attempt, Rows, new_job, new_worker, settle
+from tests.db.rows import DAY_S, KIND, LEASE_S, PROVEN, QUEUE, Attempt, Rows, error_json, new_job, new_worker, settle
 
 if TYPE_CHECKING:
     from tests.conftest import Conn
@@ -200,7 +202,7 @@ async def test_a_delay_moves_run_at(rows: Rows, statement: str, delay_s: float) 
     if statement == "settle_retry":
         await rows.store.settle_retry(rows.conn, attempt.worker_id, [attempt], [delay_s], ['{"type": "ValueError"}'])
     else:
-        await rows.store.settle_released(rows.conn, attempt.worker_id, [attempt], [delay_s])
+        await rows.store.settle_released(rows.conn, attempt.worker_id, [attempt], [delay_s], [None])
 
     latest = await rows.value("select clock_timestamp() + $1::float8 * interval '1 second'", delay_s)
     job = await rows.job(attempt.id)
@@ -218,6 +220,48 @@ async def test_a_release_gives_the_attempt_back(rows: Rows) -> None:
 
     job = await rows.job(job_id)
     assert (job["attempt"], job["fence"], job["errors"], job["first_failed_at"]) == (1, 11, None, None)
+
+
+async def test_a_release_of_what_had_started_is_on_record(rows: Rows) -> None:
+    """By position: with attempt, worker and time; the attempt is given back, and nothing has failed."""
+    worker_id = new_worker()
+    drained, ahead = [await rows.running(worker_id) for _ in range(2)]
+    began = await rows.value("select clock_timestamp()")
+    drain = error_json("stopped", type="Drained")
+
+    await rows.store.settle_released(rows.conn, worker_id, [ahead, drained], [0.0, 0.0], [None, drain])
+
+    job = await rows.job(drained.id)
+    (record,) = json.loads(job["errors"])
+    assert (record["type"], record["attempt"], record["worker_id"]) == ("Drained", 1, str(worker_id))
+    assert began <= datetime.fromisoformat(record["at"]) <= job["run_at"] + timedelta(seconds=1)
+    assert (job["attempt"], job["first_failed_at"]) == (0, None)
+    assert (await rows.job(ahead.id))["errors"] is None
+
+
+async def test_releases_of_one_type_push_out_one_failure(rows: Rows) -> None:
+    """Of a job that has failed often: where there is no room, the oldest release of the same type makes it."""
+    job_id = await rows.waiting()
+
+    async def end(*, release: str | None = None, failure: str | None = None) -> list[str]:
+        attempt = await rows.reclaimed(job_id)
+        proof = (rows.conn, attempt.worker_id, [attempt], [0.0])
+        if release is not None:
+            await rows.store.settle_released(*proof, [error_json(release, type=release[0])])
+        if failure is not None:
+            await rows.store.settle_retry(*proof, [error_json(failure)])
+        return [error["message"] for error in json.loads((await rows.job(job_id))["errors"])]
+
+    for number in range(1, 21):
+        await end(failure=f"failure {number}")
+    last_19 = [f"failure {number}" for number in range(2, 21)]
+
+    assert await end(release="D1") == ["failure 1", *last_19, "D1"]
+    assert await end(release="D2") == ["failure 1", *last_19, "D2"]
+    assert await end(release="L1") == ["failure 1", *last_19[1:], "D2", "L1"]
+    assert await end(release="D3") == ["failure 1", *last_19[1:], "L1", "D3"]
+    assert await end(release="L2") == ["failure 1", *last_19[1:], "D3", "L2"]
+    assert await end(failure="failure 21") == ["failure 1", *last_19[2:], "D3", "L2", "failure 21"]
 
 
 async def test_a_retry_keeps_the_attempt(rows: Rows) -> None:

@@ -12,7 +12,7 @@ from jobq.db import migrate
 from jobq.db.statements import quote_identifier, render
 from jobq.db.store import Store
 from tests.db.catalogue import catalogue
-from tests.db.rows import Rows
+from tests.db.rows import Attempt, Rows, settle
 
 if TYPE_CHECKING:
     from tests.conftest import Conn
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 OLD_ROWS = """
 insert into @schema@.job (id, queue, kind, run_at, enqueued_at, payload) values (1, 'mail', 'k', now(), now(), '{}');
 insert into @schema@.job (
-    id, queue, kind, run_at, enqueued_at, payload, worker_id, attempt, crashes, fence, lease_until
-) values (2, 'mail', 'k', now(), now(), '{}', gen_random_uuid(), 2, 1, 9, now() + interval '1 min');
+    id, queue, kind, run_at, enqueued_at, payload, worker_id, attempt, crashes, fence, lease_until, errors
+) values (
+    2, 'mail', 'k', now(), now(), '{}', gen_random_uuid(), 2, 1, 9, now() + interval '1 min',
+    '["what was said before"]'
+);
 insert into @schema@.done (
     id, enqueued_at, finished_at, run_ms, attempt, crashes, slot, priority, queue, kind, outcome, payload
 ) values (3, now(), now(), 1, 1, 0, 0, 5, 'mail', 'k', 'done', '{}');
@@ -68,3 +71,7 @@ async def test_an_upgrade_gives_the_same_schema_and_keeps_the_jobs(
         ]
         job = await rows.job(JobId(2))
         assert (job["fence"], job["crashes"], job["alone_fence"], job["lone_crashes"]) == (9, 1, None, 0)
+        owner = Attempt(JobId(2), 9, job["worker_id"])
+        assert await settle(rows, "settle_done", owner) == {owner.id}
+        errors = "select array(select errors ->> 0 from @schema@.done order by id)"
+        assert await rows.value(errors) == ["what was said before", None]

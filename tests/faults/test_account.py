@@ -100,6 +100,36 @@ def as_effect(effect: Any, **changes: Any) -> dict[str, Any]:
     return fields | changes
 
 
+async def test_each_run_needs_a_record_of_its_own_in_the_row(quiet: FaultRun) -> None:
+    """N4: one that names its attempt and its worker; one too few, one too many and a strange one are offenders."""
+    async with connected(quiet.dsn) as conn:
+        ((job_id, worker_id),) = await conn.fetch("select id, worker_id from jobq.done order by id limit 1")
+        (start,) = quiet.ledger.effects("start", of=job_id)
+        append(quiet.ledger.path, **as_effect(start, fence=0))  # of a worker that gave it back, and took it again
+
+        async def account(*attempts: int, type: str = "Drained") -> Account:
+            records = [{"type": type, "attempt": attempt, "worker_id": str(worker_id)} for attempt in attempts]
+            text = "update jobq.done set errors = $2::text::jsonb where id = $1"
+            await conn.execute(text, job_id, json.dumps(records))
+            return await drawn_up(quiet)
+
+        assert offences(await account()) == ["ran again after"]
+        assert offences(await account(2)) == ["ran again after", "no run is explained by it"]
+        assert offences(await account(1, 1)) == ["no run is explained by it"]
+        assert offences(await account(2, type="WorkerLost")) == ["ran again after"]
+        assert offences(await account(1, type="WorkerLost")) == ["from which it was taken back"]
+        explained = await account(1)
+
+    assert explained.offenders == []
+    assert explained.reasons == {"drain": 1}
+
+
+def offences(account: Account) -> list[str]:
+    """Return what the offenders of an account did."""
+    known = ("ran again after", "no run is explained by it", "from which it was taken back")
+    return [next((offence for offence in known if offence in one), one) for one in account.offenders]
+
+
 async def test_a_job_that_is_still_waiting_is_an_offender(quiet: FaultRun) -> None:
     """N3: whoever draws up the account too early, or when a job is stuck, is told."""
     async with quiet.producer.producing():
@@ -130,3 +160,19 @@ async def test_what_a_worker_writes_that_was_frozen_past_its_lease_is_refused_an
     account = await run.account()
     assert account.reasons["worker lost"] > 0
     assert [await worker.stop() for worker in (frozen, other)] == [0, 0]
+
+
+async def test_what_a_drain_cancels_is_explained_by_its_row_when_it_is_done(run: FaultRun) -> None:
+    """N4: a deploy that gives no grace: what it hands back runs again elsewhere, and the history says why."""
+    run.producer.every_s, run.producer.step_s = 0.05, 0.3
+    leaving = await run.fleet.start("--concurrency", "10", "--grace", "0")
+    async with run.producer.producing():
+        await run.ledger.until("start", 5, kind="errand")
+
+        assert await leaving.stop() == 3
+        (staying,) = await run.start_workers(1)
+    await run.recovers()
+
+    account = await run.account()
+    assert account.reasons["drain"] > 0
+    assert await staying.stop() == 0

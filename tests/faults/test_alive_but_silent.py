@@ -105,7 +105,7 @@ async def test_a_worker_whose_heartbeat_fails_stops_claiming_and_hands_its_jobs_
     handed_back = await jobs.become(early, State.WAITING)
 
     assert handed_back.attempt == 0
-    assert handed_back.errors == []
+    assert handed_back.records == [("LeaseLapsed", 1)]
     assert worker.lines("the worker's lease has lapsed: 1 running jobs are cancelled")
     await asyncio.sleep(2.0)  # four polls, at none of which it may claim
     assert (await jobs.get(late)).fence == 0

@@ -28,7 +28,7 @@ async def test_an_idle_worker_ends_with_0(fleet: Fleet, jobs: Jobs) -> None:
 async def test_a_drain_that_runs_out_ends_with_3_and_hands_its_jobs_back(
     fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
 ) -> None:
-    """F21: five endless jobs and a grace of one second: over in three, the jobs wait, no attempt used, no error."""
+    """F21, N4: five endless jobs and a grace of one second: over in three, they wait, no attempt used, and say why."""
     worker = await fleet.start("--grace", "1")
     ids = await add("nap", 5, seconds=600.0)
     await ledger.until("start", 5)
@@ -40,7 +40,7 @@ async def test_a_drain_that_runs_out_ends_with_3_and_hands_its_jobs_back(
     assert code == 3
     for job_id in ids:
         now = await jobs.get(job_id)
-        assert (now.state, now.attempt, now.worker_id, now.errors) == (State.WAITING, 0, None, [])
+        assert (now.state, now.attempt, now.worker_id, now.records) == (State.WAITING, 0, None, [("Drained", 1)])
     assert len(ledger.effects("cancelled")) == 5
 
 

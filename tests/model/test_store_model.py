@@ -174,7 +174,7 @@ class StoreMachine(RuleBasedStateMachine):
             case "retry":
                 work = store.settle_retry(conn, worker, owned, delays_s, [ERROR] * count)
             case "released":
-                work = store.settle_released(conn, worker, owned, delays_s)
+                work = store.settle_released(conn, worker, owned, delays_s, [ERROR] * count)
             case _:
                 work = store.settle_dead(conn, worker, owned, [how == "dead"] * count, ["r"] * count, [ERROR] * count)
 

@@ -100,6 +100,11 @@ class JobNow(NamedTuple):
     due_in_s: float
     errors: list[dict[str, Any]]
 
+    @property
+    def records(self) -> list[tuple[str, int]]:
+        """How the attempts ended that are on record: type and attempt."""
+        return [(error["type"], error["attempt"]) for error in self.errors]
+
 
 class Jobs:
     """The rows of the test's schema."""
@@ -129,7 +134,8 @@ class Jobs:
                     extract(epoch from j.run_at - clock_timestamp())::float8, coalesce(j.errors, '[]')::text
                 from @schema@.job j where j.id = $1
                 union all
-                select 'done', d.attempt, null, d.worker_id, 0, '[]' from @schema@.done d where d.id = $1
+                select 'done', d.attempt, null, d.worker_id, 0, coalesce(d.errors, '[]')::text
+                from @schema@.done d where d.id = $1
                 union all
                 select 'dead', d.attempt, d.fence, d.worker_id, 0, d.errors::text
                 from @schema@.dead_letter d where d.id = $1

@@ -97,8 +97,8 @@ async def test_a_run_that_was_handed_back_costs_nothing(queue: Queue, jobs: Jobs
             started.clear()
             await running.stop()
         now = await jobs.get(job.id)
-        assert (now.state, now.attempt, now.errors) == (State.WAITING, 0, [])
+        assert (now.state, now.attempt, now.records[-1]) == (State.WAITING, 0, ("Drained", 1))
     async with working():
         now = await jobs.become(job.id, State.DEAD)
 
-    assert (now.attempt, now.fence, len(now.errors)) == (1, 11, 1)
+    assert (now.attempt, now.fence, now.records) == (1, 11, [("Drained", 1)] * 10 + [("OSError", 1)])

@@ -98,7 +98,7 @@ async def test_a_worker_that_cannot_beat_hands_its_jobs_back(
         lapsed = await seen(LeaseLapsed)
         for job in (first, second):
             now = await jobs.become(job.id, State.WAITING)
-            assert (now.attempt, now.errors) == (0, [])
+            assert (now.attempt, now.records) == (0, [("LeaseLapsed", 1)])
         finish.set()
         await silence.end()
         await jobs.all_become(State.DONE, 2)
@@ -106,7 +106,8 @@ async def test_a_worker_that_cannot_beat_hands_its_jobs_back(
     assert lapsed.running == 2
     assert sorted(lapsed.cancelled) == [f"work {first.id}", f"work {second.id}"]
     assert sorted(cancelled) == [first.id, second.id]
-    assert (await jobs.get(first.id)).attempt == 1
+    done = await jobs.get(first.id)
+    assert (done.attempt, done.records) == (1, [("LeaseLapsed", 1)])
     assert len(seen.of(LeaseLapsed)) == 1
     assert max(claims) < LEASE_S
     assert [event.loop for event in seen.of(DatabaseAway)] == ["heartbeat"]
@@ -169,6 +170,7 @@ async def test_a_release_that_comes_after_the_reap_gives_no_attempt_back(
 
     assert [one.id for one in reaped] == [job.id]
     assert (lost.id, lost.attempt, crashes, now.attempt) == (job.id, 1, 1, 2)
+    assert now.records == [("WorkerLost", 1)]
 
 
 async def test_a_claim_that_answers_after_the_lapse_starts_nothing_that_stays(
@@ -203,11 +205,12 @@ async def test_a_claim_that_answers_after_the_lapse_starts_nothing_that_stays(
         await seen(LeaseLapsed)
         answer.set()
         now = await jobs.become(job.id, State.WAITING)
+        called = bool(ends)
         ends.append("handed back")
         await silence.end()
         await jobs.become(job.id, State.DONE)
 
-    assert (now.attempt, now.errors) == (0, [])
+    assert (now.attempt, now.records) == (0, [("LeaseLapsed", 1)] if called else [])
 
 
 async def test_a_beat_that_comes_too_late_finds_what_was_lost_meanwhile(

@@ -102,7 +102,7 @@ async def test_what_is_committed_late_starts_all_the_same(
             await transaction.start()
             late.append((await queue.enqueue(handler.bind(), conn=conn)).id)
             await rows.store.redrive_jobs(conn, [letter])
-            await rows.store.settle_released(conn, attempt.worker_id, [attempt], [0.0])
+            await rows.store.settle_released(conn, attempt.worker_id, [attempt], [0.0], [None])
             transactions.append(transaction)
         await passed_by(running, jobs, await jobs.run("select clock_timestamp()"))
 

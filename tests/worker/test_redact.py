@@ -14,6 +14,7 @@ import pytest
 
 from jobq import Job, Queue
 from jobq.cli.main import run_command
+from jobq.core.states import State
 from jobq.telemetry.events import FailedAfterCompletion, JobDied, JobRetried
 from jobq.telemetry.log import describe as as_line
 from jobq.telemetry.log import log_event
@@ -116,6 +117,32 @@ async def test_a_retried_job_says_what_is_redacted(
     assert "hello" not in of_fresh[1]
     assert "--payload shows it" in of_fresh[1]
     assert '"greeting": "hello"' in insisted[1]
+
+
+async def test_a_job_that_was_drained_says_what_is_redacted(
+    queue: Queue, working: Working, jobs: Jobs, dsn: str, schema: str
+) -> None:
+    """Though it has not failed: while it waits, and when it is done."""
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @queue.task(kind="pay", redact=("card_number",))
+    async def pay(card_number: str, buyer: str) -> None:
+        started.set()
+        await may_end.wait()
+
+    job = await queue.enqueue(pay.bind(card_number=CARD, buyer="Ada"))
+    async with working(grace_s=0) as running:
+        await started.wait()
+        await running.stop()
+    waiting = await jobq(dsn, schema, "jobs", job.id)
+    may_end.set()
+    async with working():
+        await jobs.become(job.id, State.DONE)
+    done = await jobq(dsn, schema, "jobs", job.id)
+
+    assert [text.count('"buyer": "Ada"') for _, text in (waiting, done)] == [1, 1]
+    assert [text.count("Drained: ") for _, text in (waiting, done)] == [1, 1]
+    assert told(waiting[1] + done[1]) == []
 
 
 async def test_what_is_raised_after_the_completion_is_covered_too(queue: Queue, working: Working, seen: Events) -> None:

@@ -75,7 +75,7 @@ async def test_nothing_starts_after_a_stop(queue: Queue, seen: Events, jobs: Job
 async def test_what_outlasts_the_grace_is_cancelled_and_handed_back(
     queue: Queue, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """F21: its cleanup runs to its end, its attempt is given back, nothing is recorded as a failure; exit code 3."""
+    """F21, N4: its cleanup runs to its end, its attempt is given back, and the row says why; exit code 3."""
     started, cleaned_up = asyncio.Semaphore(0), asyncio.Semaphore(0)
 
     @queue.task("endless", max_attempts=1)
@@ -98,7 +98,8 @@ async def test_what_outlasts_the_grace_is_cancelled_and_handed_back(
         await cleaned_up.acquire()
     for job in enqueued:
         now = await jobs.get(job.id)
-        assert (now.state, now.attempt, now.errors) == (State.WAITING, 0, [])
+        assert (now.state, now.attempt, now.records) == (State.WAITING, 0, [("Drained", 1)])
+        assert now.errors[0]["worker_id"] == str(running.worker.worker_id)
         assert now.due_in_s <= 0
     assert seen.of(WorkerStopped) == [WorkerStopped(3, 0, 5, 0)]
     assert not seen.has(JobRetried, JobDied, AttemptOverran)

@@ -11,6 +11,7 @@ import pytest
 
 from jobq import Job, JobId, LostLeaseError, Permanent, Queue, Snooze
 from jobq.core.job import ClaimedJob
+from jobq.core.outcomes import DRAINED
 from jobq.core.states import State
 from jobq.telemetry.events import AttemptOverran, JobDied, JobRetried, LeaseLost
 from jobq.worker.executor import Executor
@@ -189,7 +190,7 @@ async def test_an_attempt_cancelled_before_its_first_step_gives_its_slot_back(
     def start_and_cancel(executor: Executor, claimed: Sequence[ClaimedJob]) -> None:
         start(executor, claimed)
         if not cancelled:
-            executor.interrupt_all()
+            executor.interrupt_all(DRAINED)
             cancelled.extend(one.id for one in claimed)
 
     monkeypatch.setattr(Executor, "start", start_and_cancel)
@@ -204,5 +205,6 @@ async def test_an_attempt_cancelled_before_its_first_step_gives_its_slot_back(
 
     assert cancelled == [job.id for job in enqueued]
     assert calls == [0, 1, 2]
-    assert {(await jobs.get(job.id)).attempt for job in enqueued} == {1}
+    ends = [await jobs.get(job.id) for job in enqueued]
+    assert [(now.attempt, now.errors) for now in ends] == [(1, [])] * 3
     assert not seen.has(AttemptOverran)

@@ -91,12 +91,13 @@ async def test_an_exception_inside_rolls_back_and_retries(
     @queue.task("receipt")
     async def receipt(of: int) -> None: ...
 
-    await queue.enqueue(pay.bind())
+    job = await queue.enqueue(pay.bind())
     async with working():
         await jobs.all_become(State.DONE, 2)
 
     assert await ledger.notes() == ["attempt 2"]
     assert [event.error_type for event in seen.of(JobRetried)] == ["OSError"]
+    assert (await jobs.get(job.id)).records == [("OSError", 1)]
 
 
 async def test_a_time_out_inside_rolls_back(

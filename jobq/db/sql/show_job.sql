@@ -24,7 +24,7 @@ from (
     union all
     select
         d.id, d.kind, d.queue, 'done', d.priority, d.attempt, d.enqueued_at, null, d.claimed_at, d.finished_at,
-        d.worker_id, null, d.crashes, null, null, null, null, d.run_ms, null, d.payload, null, null
+        d.worker_id, null, d.crashes, null, null, null, null, d.run_ms, null, d.payload, d.errors, null
     from @schema@.done d
     where d.id = $1
 ) as found
