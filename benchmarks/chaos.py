@@ -1,10 +1,10 @@
 """Workers killed and the database stopped, again and again, while orders come: then every job is accounted for.
 
-`--kills` times a worker that runs jobs is killed with SIGKILL and another one started, `--restarts` times the server is
-stopped, fast or immediate in turn, and started again; for every tenth kill a worker is frozen until others have taken
-its jobs, and thawed, and one is told to stop, the first of them while the server is down. The producer enqueues a job
-for each order, in the order's transaction, and rolls one transaction in ten back. The seed decides the orders, and
-after how many of them what happens.
+`--kills` times a worker that runs jobs is killed with SIGKILL and another one started. `--restarts` times the server is
+stopped, in turn fast, and immediate after a hang, and started again. For every tenth kill a worker is frozen until
+others have taken its jobs, and thawed, and one is told to stop, the first of them while the server is down. The
+producer enqueues a job for each order, in the order's transaction, and rolls one transaction in ten back. The seed
+decides the orders, and after how many of them what happens.
 
 Then each job has to have one end, and each call of a handler but its job's last a record of jobq's that says why there
 was another. How long the longest recovery and the longest stop took is held against their limits, and one worker drains

@@ -33,6 +33,11 @@ OPTIONS = (
     *("--worker-lease", f"{LEASE_S}s", "--grace", f"{GRACE_S}s"),
 )
 FROZEN_S = 3.0 * LEASE_S
+SPARED_S = 4.0 * LEASE_S
+"""The eldest worker that runs is spared until it is so old: only who lives for a lease can see another one lapse."""
+RESTARTS = (("fast", 0.0), ("immediate", LEASE_S + 1.0))
+"""In turn. The second hangs before it dies, until the leases have lapsed and the workers have cancelled their handlers:
+a connection that breaks then puts its own error in the place of a cancellation."""
 LATEST = 0.99
 """No fault after this share of the orders: the work that comes after the last one shows that it was overcome."""
 AT_WORK_WITHIN_S = 60.0
@@ -89,6 +94,7 @@ class Faults:
         self._orders = orders
         self._draw = draw
         self._workers: list[asyncio.subprocess.Process] = []
+        self._born_at: dict[int, float] = {}
         self._frozen: set[int] = set()
         self.of_workers: list[Fault] = []
         self.outages: list[Outage] = []
@@ -119,15 +125,14 @@ class Faults:
                     case What.KILL:
                         await self._kill()
                     case What.FREEZE:
-                        worker = await self._pick(besides=self._frozen)
-                        later.create_task(self._freeze(worker))
+                        later.create_task(self._freeze(await self._pick_running()))
                     case What.STOP:
-                        worker = await self._replace(await self._pick(besides=self._frozen))
+                        worker = await self._replace(await self._pick_running())
                         later.create_task(self._stop(worker))
                     case What.RESTART:
                         await self._restart()
                     case What.RESTART_AND_STOP:
-                        worker = await self._replace(await self._pick(besides=self._frozen))
+                        worker = await self._replace(await self._pick_running())
                         later.create_task(self._stop(worker, after_s=self._draw.uniform(0, 0.5)))
                         await self._restart()
             self._orders.fault_due_after = sys.maxsize
@@ -160,6 +165,10 @@ class Faults:
         self.stopped.append(Stopped(time.monotonic() - began, code))
         self.of_workers.append(Fault(worker.pid, time.time(), is_final=True))
 
+    async def _pick_running(self) -> asyncio.subprocess.Process:
+        """Choose one that is not frozen, as `_pick` does."""
+        return await self._pick(besides=self._frozen)
+
     async def _pick(self, *, besides: Collection[int] = ()) -> asyncio.subprocess.Process:
         """Choose a worker that is at work. Raises `RuntimeError` if there is none, or if one has ended by itself."""
         give_up_at = time.monotonic() + AT_WORK_WITHIN_S
@@ -167,12 +176,19 @@ class Faults:
             ended = [worker.returncode for worker in self._workers if worker.returncode is not None]
             if ended:
                 raise RuntimeError(f"workers ended by themselves, with exit codes {ended}")
-            at_work = self._ledger.last_pids()
-            if found := [one for one in self._workers if one.pid in at_work and one.pid not in besides]:
-                return self._draw.choice(found)
+            pids = self._ledger.last_pids() - {*besides, self._spared()}
+            if at_work := [one for one in self._workers if one.pid in pids]:
+                return self._draw.choice(at_work)
             if time.monotonic() >= give_up_at:
                 raise RuntimeError(f"no worker was at work for {AT_WORK_WITHIN_S:g} s")
             await asyncio.sleep(0.01)
+
+    def _spared(self) -> int | None:
+        running = [worker.pid for worker in self._workers if worker.pid not in self._frozen]
+        eldest = min(running, key=lambda pid: self._born_at[pid], default=None)
+        if eldest is None or time.monotonic() - self._born_at[eldest] >= SPARED_S:
+            return None
+        return eldest
 
     async def _replace(self, worker: asyncio.subprocess.Process) -> asyncio.subprocess.Process:
         """Have another one run in the place of *worker*, which is returned, and is the caller's to end."""
@@ -180,20 +196,22 @@ class Faults:
         return worker
 
     async def _start_worker(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
+        worker = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "jobq.cli.main", "run", "benchmarks.chaos_app:queue", *OPTIONS),
             cwd=REPOSITORY,
             env={**os.environ, "JOBQ_DSN": self._server.dsn, "CHAOS_LEDGER": str(self._ledger.path)},
             stderr=asyncio.subprocess.DEVNULL,
         )
+        self._born_at[worker.pid] = time.monotonic()
+        return worker
 
     # -- to the server -------------------------------------------------------------------------------
 
     async def _restart(self) -> None:
-        how = ("fast", "immediate")[len(self.outages) % 2]
+        how, hang_s = RESTARTS[len(self.outages) % len(RESTARTS)]
         began_at = time.time()
         self._orders.server_is_up.clear()
-        await asyncio.to_thread(self._server.restart, how)
+        await asyncio.to_thread(self._server.restart, how, hang_s=hang_s)
         self._orders.server_is_up.set()
         self.outages.append(Outage(began_at, time.time()))
 

@@ -24,6 +24,8 @@ AHEAD = 1000
 """Orders that may be unfinished before the producer waits: the faults are spread over the whole run, and what was taken
 back waits behind no more than these."""
 LOOK_EVERY = 500
+DUE_S = 0.02
+"""Between two transactions while a fault is due, so that orders are left for it if its victim is long in coming."""
 END_WITHIN_S = 120.0
 """After the last fault. What is not finished then is lost."""
 
@@ -108,6 +110,8 @@ class Orders:
             is_fault_due = self.committed > self.fault_due_after
             if not is_fault_due and self.committed % LOOK_EVERY >= A_TRANSACTION:
                 return
+            if is_fault_due:
+                await asyncio.sleep(DUE_S)
             unfinished = int(str(await self._ask(f"select count(*) from {SCHEMA}.job")))
             if unfinished < (A_TRANSACTION if is_fault_due else AHEAD):
                 return
