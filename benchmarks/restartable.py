@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -19,6 +20,9 @@ from jobq.embedded.layout import lay_out, root_home
 
 SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 """How to stop, as `pg_ctl stop -m` calls it: sessions are cut off; or that without writing anything."""
+
+PASS_ON_S = 0.1
+"""For the postmaster to pass a stop on to its children, before those that hang get to answer anything."""
 
 
 class RestartableServer:
@@ -35,12 +39,24 @@ class RestartableServer:
         self._start()
         return self
 
-    def restart(self, how: str) -> None:
-        """Stop the server, *fast* or *immediate*, and start it again on the same data. Blocks."""
+    def restart(self, how: str, *, hang_s: float = 0.0) -> None:
+        """Stop the server, *fast* or *immediate*, and start it again on the same data. Blocks.
+
+        Before it stops it hangs for *hang_s* seconds: connections neither work nor break.
+        """
         postmaster = read_postmaster(lay_out(self._directory).data)
         assert postmaster is not None
-        os.kill(int(postmaster.pid), SIGNALS[how])
-        while _is_alive(int(postmaster.pid)):
+        pid = int(postmaster.pid)
+        hanging = [pid, *_children(pid)] if hang_s else []
+        for one in hanging:
+            _send(one, signal.SIGSTOP)
+        time.sleep(hang_s)
+        os.kill(pid, SIGNALS[how])
+        for one in hanging:
+            _send(one, signal.SIGCONT)
+            if one == pid:
+                time.sleep(PASS_ON_S)
+        while _is_alive(pid):
             time.sleep(0.01)
         self._server.stop()
         self._start()
@@ -59,6 +75,15 @@ class RestartableServer:
         if os.geteuid() == 0:
             shutil.rmtree(root_home(self._directory), ignore_errors=True)
         self._room.cleanup()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _is_alive(pid: int) -> bool:
