@@ -42,7 +42,7 @@ class FaultRun:
     async def prepare(self) -> None:
         """Make the table of the effects."""
         async with connected(self.dsn) as conn:
-            await conn.execute(f"create table {self._effects} (job_id bigint not null, fence int not null)")
+            await conn.execute(f"create table {self._effects} (job_id bigint not null, fence int)")
 
     async def start_workers(
         self, count: int = 2, *options: str, dsn: str | None = None, code: Path = REPOSITORY, **settings: Any

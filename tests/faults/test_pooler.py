@@ -144,9 +144,9 @@ async def test_the_jobs_of_a_killed_worker_come_back_through_the_pooler(
     ids = [(await through.enqueue("nap", {"seconds": 1.0}, queue="default")).id for _ in range(5)]
     killed = await fleet.start(*UNPREPARED, dsn=pooler.dsn)
     await ledger.until("start", 5)
-    other = await fleet.start(*UNPREPARED, dsn=pooler.dsn, worker_lease_s=LEASE_S)
 
     killed.send(signal.SIGKILL)
+    other = await fleet.start(*UNPREPARED, dsn=pooler.dsn, worker_lease_s=LEASE_S)
     await pooler.exchange_servers()
     await run.recovers()
 
