@@ -61,8 +61,10 @@ class Sample(msgspec.Struct):
 
 async def measure(dsn: str, options: argparse.Namespace) -> Report:
     """Load for `--hours`, once. The figures are the first sample's, the last one's, the worst, and all of them."""
-    if options.out:
-        import pygal  # noqa: F401 - of the extra `bench`: not to be missed after hours only
+    if options.out:  # what is missing for the chart is not to be missed after hours only
+        import pygal  # noqa: F401 - of the extra `bench`
+
+        options.out.with_suffix(".svg").touch()
     conn = await asyncpg.connect(dsn)
     await fresh_schema(conn)
     seconds = options.hours * 3600
