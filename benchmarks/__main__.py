@@ -21,6 +21,7 @@ from benchmarks import (
     pinned,
     recovery,
     soak,
+    telemetry,
     throughput,
 )
 from benchmarks.database import database
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "recovery": recovery.measure,
     "rivals": rivals.measure,
     "soak": soak.measure,
+    "telemetry": telemetry.measure,
     "throughput": throughput.measure,
 }
 

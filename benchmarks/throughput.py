@@ -73,7 +73,7 @@ async def _one_worker(conn: Conn, dsn: str, options: argparse.Namespace) -> tupl
     commits_before = await conn.fetchval(COMMITS)
     enqueue_s = await _enqueue(dsn, options.jobs)
     await run_until_empty(dsn, 1, "--concurrency", str(options.slots))
-    if lost := await _lost(conn, options.jobs):
+    if lost := await missing(conn, options.jobs):
         return {}, lost
     figures = {
         "enqueue_per_s": options.jobs / enqueue_s,
@@ -88,7 +88,7 @@ async def _one_worker(conn: Conn, dsn: str, options: argparse.Namespace) -> tupl
 async def _two_workers(conn: Conn, dsn: str, options: argparse.Namespace) -> tuple[dict[str, float], str]:
     await _enqueue(dsn, options.jobs)
     await run_until_empty(dsn, 2, "--concurrency", str(options.slots))
-    if lost := await _lost(conn, options.jobs):
+    if lost := await missing(conn, options.jobs):
         return {}, lost
     return {"drain_2_processes_per_s": options.jobs / await conn.fetchval(DRAINED_S)}, ""
 
@@ -108,7 +108,7 @@ async def _sustained(conn: Conn, dsn: str, options: argparse.Namespace) -> tuple
         enqueued = await feed(conn, queue, WARM_UP_S + SUSTAINED_S, waiting=MOST_WAITING)
         await until(conn, "select not exists (select from {}.job)")
     finished = await conn.fetchval(SUSTAINED, WARM_UP_S, SUSTAINED_S)
-    return {"sustained_per_s": finished / SUSTAINED_S}, await _lost(conn, enqueued)
+    return {"sustained_per_s": finished / SUSTAINED_S}, await missing(conn, enqueued)
 
 
 async def _enqueue(dsn: str, jobs: int) -> float:
@@ -124,7 +124,8 @@ async def _wal_bytes(conn: Conn, since: str) -> float:
     return written
 
 
-async def _lost(conn: Conn, jobs: int) -> str:
+async def missing(conn: Conn, jobs: int) -> str:
+    """Say why a run is void in which so many jobs were enqueued, or return nothing."""
     done = await conn.fetchval(f"select count(*) from {SCHEMA}.done")
     left = await conn.fetchval(f"select count(*) from {SCHEMA}.job")
     return "" if (done, left) == (jobs, 0) else f"{jobs} jobs enqueued, {done} done, {left} left"

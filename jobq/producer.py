@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 async def add_jobs(
-    store: Store, conn: AnyConnection, rows: Sequence[JobRow], *, answers_for_s: float, notify: bool
+    store: Store,
+    conn: AnyConnection,
+    rows: Sequence[JobRow],
+    *,
+    answers_for_s: float,
+    notify: bool,
+    headers: str | None = None,
 ) -> list[Enqueued]:
     """Add *rows* in the transaction that *conn* is in, and say what became of each, in the order given."""
     if not rows:
@@ -28,7 +34,7 @@ async def add_jobs(
     mine = [position for position, answer in enumerate(answers) if answer.created]
     fresh = [rows[position] for position in mine]
     for piece in chunks(fresh):
-        await store.insert_jobs(conn, [answers[position].id for position in mine[piece]], fresh[piece])
+        await store.insert_jobs(conn, [answers[position].id for position in mine[piece]], fresh[piece], headers)
     if notify and (queues := sorted({row.queue for row in fresh if row.immediate})):
         await store.notify_sleepers(conn, queues)
     return answers

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asyncpg import Pool, Record
 
     from jobq.db.connect import AnyConnection
+    from jobq.telemetry.tracing import Tracing
 
 Lifespan = Callable[[], AsyncIterator[object]]
 
@@ -46,8 +47,8 @@ class Queue:
     set *prepared_statements* to False (None: `JOBQ_PREPARED_STATEMENTS`, else True), and *listen_dsn* (None:
     `JOBQ_LISTEN_DSN`, else *dsn*) to a DSN that goes around it: workers LISTEN there. *queues* sets the concurrency of
     single queues (jobs at once in each worker, 100 if not stated), and names those that no handler is registered in.
-    With *strict*, every handler has to say what a duplicate run does. Raises `ConfigurationError` for names and numbers
-    that cannot be.
+    With *strict*, every handler has to say what a duplicate run does. *tracing* makes spans of enqueues and runs
+    (`jobq.telemetry.tracing`). Raises `ConfigurationError` for names and numbers that cannot be.
 
         queue = Queue(queues={"mail": 20, "backfill": 2})
 
@@ -64,6 +65,7 @@ class Queue:
         prepared_statements: bool | None = None,
         queues: Mapping[str, int] | None = None,
         strict: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
         if fault := schema_fault(schema):
             raise ConfigurationError(fault)
@@ -73,6 +75,7 @@ class Queue:
         self.schema = schema
         self.slots = dict(queues or {})
         self.strict = strict
+        self.tracing = tracing
         self.handlers: dict[str, Handler[..., object]] = {}
         self.middlewares: list[Middleware] = []
         self.access = Access(dsn=dsn, listen_dsn=listen_dsn, prepared_statements=prepared_statements)
@@ -237,9 +240,14 @@ class Queue:
         warn_if_large([row])
         if conn is not None:
             check_connection(conn, autocommit)
-            return await self._store.enqueue_job(conn, row, answers_for_s=answers_for_s, notify=notify)
-        async with self._pools.lend() as own:
-            return await self._store.enqueue_job(own, row, answers_for_s=answers_for_s, notify=notify)
+
+        async def add(headers: str | None) -> Enqueued:
+            async with self._pools.lend() if conn is None else nullcontext(conn) as used:
+                return await self._store.enqueue_job(
+                    used, row, answers_for_s=answers_for_s, notify=notify, headers=headers
+                )
+
+        return await (add(None) if self.tracing is None else self.tracing.enqueue([row], add))
 
     async def enqueue_many(
         self,
@@ -275,10 +283,18 @@ class Queue:
         warn_if_large(rows)
         if conn is not None:
             check_connection(conn, autocommit)
-            async with conn.transaction() if autocommit else nullcontext():
-                return await add_jobs(self._store, conn, rows, answers_for_s=answers_for_s, notify=notify)
-        async with self._pools.lend(more_s=len(rows) / SLOWEST_BULK) as own, own.transaction():
-            return await add_jobs(self._store, own, rows, answers_for_s=answers_for_s, notify=notify)
+
+        async def add(headers: str | None) -> list[Enqueued]:
+            more_s = len(rows) / SLOWEST_BULK
+            async with (
+                self._pools.lend(more_s=more_s) if conn is None else nullcontext(conn) as used,
+                used.transaction() if conn is None or autocommit else nullcontext(),
+            ):
+                return await add_jobs(
+                    self._store, used, rows, answers_for_s=answers_for_s, notify=notify, headers=headers
+                )
+
+        return await (add(None) if self.tracing is None or not rows else self.tracing.enqueue(rows, add))
 
     def job(self, kind: str, payload: Mapping[str, object] | None = None) -> NewJob:
         """Return a job by its kind's name, for `enqueue_many`: what `bind` does where the handler is at hand.

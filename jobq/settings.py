@@ -79,6 +79,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     start_limit_s: float = 60.0
     upkeep_s: float = 60.0
     tally_s: float = 30.0
+    overview_s: float = 15.0
+    """How often `/metrics` learns how the whole queue stands; seldomer if that takes long."""
 
     def __post_init__(self) -> None:
         for queue, slots in {**self.slots, "(default)": self.default_slots}.items():
@@ -98,6 +100,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "statement_deadline_s",
             "upkeep_s",
             "tally_s",
+            "overview_s",
         ):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigurationError(

@@ -12,7 +12,7 @@ import typer
 
 from jobq.cli.database import Dsn, ListenDsn, PreparedStatements, Schema, StatedDsn, StatedSwitch, masked
 from jobq.cli.durations import in_seconds
-from jobq.cli.logs import LogLevel
+from jobq.cli.logs import LogFormat, LogLevel
 from jobq.cli.origins import key_of, origin_of, variables_of
 from jobq.cli.output import AsJson, print_json, print_table, printable
 from jobq.cli.settings_file import OTHERS
@@ -20,6 +20,7 @@ from jobq.cli.worker_options import (
     AppDir,
     CancelGrace,
     Concurrency,
+    Format,
     Grace,
     Http,
     Log,
@@ -63,6 +64,7 @@ def config(
     worker_lease: WorkerLease = None,
     http: Http = None,
     log_level: Log = LogLevel.INFO,
+    log_format: Format = LogFormat.HUMAN,
     as_json: AsJson = False,
 ) -> None:
     """Show each setting, its value and where that comes from.
@@ -116,7 +118,7 @@ def _spelled(value: Any) -> tuple[str, object]:
         case list():
             slots, others = read_concurrency(value)
             return " ".join(value), {**slots, OTHERS: DEFAULT_SLOTS if others is None else others}
-        case Address() | Path() | LogLevel():
+        case Address() | Path() | LogLevel() | LogFormat():
             return str(value), str(value)
         case _:
             return str(value), value

@@ -31,13 +31,14 @@ from jobq.cli.database import (
     migrate_embedded,
 )
 from jobq.cli.ending import FAILED, HANDED_BACK, StopLimit, bounded_end, end_now
-from jobq.cli.logs import LogLevel, keep_log_enabled, show_log
+from jobq.cli.logs import LogFormat, LogLevel, keep_log_enabled, show_log
 from jobq.cli.target import as_queue, load, read_target
 from jobq.cli.worker_options import (
     AppDir,
     AppQueue,
     CancelGrace,
     Concurrency,
+    Format,
     Grace,
     Http,
     Log,
@@ -76,6 +77,7 @@ def run(
     embedded: Embedded = False,
     app_dir: AppDir = Path(),
     log_level: Log = LogLevel.INFO,
+    log_format: Format = LogFormat.HUMAN,
 ) -> None:
     """Run a worker for your queue, until SIGTERM or Ctrl-C.
 
@@ -88,7 +90,7 @@ def run(
     """
     slots, default_slots = read_concurrency(concurrency)
     times = times_of(grace=grace, cancel_grace=cancel_grace, start_limit=start_limit, worker_lease=worker_lease)
-    show_log(log_level)
+    show_log(log_level, log_format)
     # The console script does not put the working directory there; it stays, for what handlers import when they run.
     sys.path.insert(0, str(app_dir))
     wanted = read_target(target)
@@ -98,7 +100,7 @@ def run(
     with ExitStack() as stack:
         probes = None if http is None else stack.enter_context(listen(http))
         if probes is not None:
-            logger.info("probes: http://%s/healthz and /readyz", Address(*probes.getsockname()[:2]))
+            logger.info("probes: http://%s/healthz, /readyz and /metrics", Address(*probes.getsockname()[:2]))
         server_dsn = stack.enter_context(embedded_server()) if embedded else None
         stop_limit = StopLimit(HANDED_BACK)
 
@@ -120,7 +122,6 @@ def run(
                 await migrate_embedded(queue.dsn, queue.schema)
             return Worker(queue, settings, http=probes)
 
-        _spare_the_collector()
         runner = asyncio.Runner(loop_factory=_loop_factory())
         code = FAILED
         try:
@@ -162,6 +163,7 @@ async def _work(make_worker: Callable[[], Awaitable[Worker]], stop_limit: StopLi
         signal.signal(number, stop_limit.note)
     with starting:
         worker = await make_worker()
+        _spare_the_collector()
     if worker is None or starting.cancel_called:
         return 0
     code = await worker.run(until_empty=until_empty)

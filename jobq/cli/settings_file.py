@@ -149,6 +149,7 @@ _READERS: Mapping[str, Callable[[object, Path], Given]] = {
     "worker_lease": _duration,
     "http": _text("127.0.0.1:8080"),
     "log_level": _text("info"),
+    "log_format": _text("json"),
 }
 _PARAMETERS = {"app": "target"}
 """The parameters of commands that are not called like their setting."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jobq.cli.durations import duration_or_seconds
-from jobq.cli.logs import LogLevel
+from jobq.cli.logs import LogFormat, LogLevel
 from jobq.cli.origins import place_of
 from jobq.errors import ConfigurationError
 from jobq.settings import DEFAULT_SLOTS, WorkerSettings
@@ -146,7 +146,7 @@ Http = Annotated[
         metavar="HOST:PORT",
         envvar="JOBQ_HTTP",
         show_envvar=False,
-        help="Answer /healthz and /readyz there; port 0 takes a free one. Without it, nowhere.",
+        help="Answer /healthz, /readyz and /metrics there; port 0 takes a free one. Without it, nowhere.",
     ),
 ]
 AppDir = Annotated[
@@ -163,4 +163,13 @@ AppDir = Annotated[
 Log = Annotated[
     LogLevel,
     typer.Option("--log-level", envvar="JOBQ_LOG_LEVEL", show_envvar=False, help="What to log: this and worse."),
+]
+Format = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar="JOBQ_LOG_FORMAT",
+        show_envvar=False,
+        help="Lines for people, or an object of JSON a line for programs.",
+    ),
 ]

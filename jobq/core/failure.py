@@ -29,7 +29,8 @@ MAX_ERROR_BYTES = 32 * 1024  # a job keeps up to 21 of these
 _MAX_TOLD = 10  # leaves of a group that its message lists
 _MAX_PARTS = 100  # of a group, to be formatted in full; a fan-out of 10,000 would take seconds
 _MARKER_BYTES = 64  # room for the marker in the middle of a text that was cut
-_RUNNERS = ("jobq.worker.", "asyncio.", "anyio.", "concurrent.futures.")  # above every handler, and they say nothing
+# Above every handler, and they say nothing.
+_RUNNERS = ("jobq.worker.", "jobq.telemetry.", "asyncio.", "anyio.", "concurrent.futures.")
 
 _VARYING = re.compile(
     r"""(?<!\w)[bBrRuU]{0,2}('[^'\n]*('(?!\w)|\Z)|"[^"\n]*("(?!\w)|\Z)|`[^`\n]*(`(?!\w)|\Z))  # quoted; open at a cut

@@ -1,7 +1,7 @@
 """How the queues stand: what `jobq stats` shows, at a cost that does not grow with the number of waiting jobs.
 
 Counts stop at `COUNT_LIMIT`, except of what workers hold, which their slots bound, and of what they have counted
-themselves. All answers are of one snapshot, so that no job is counted as waiting and as running.
+themselves. All answers of a look are of one snapshot, so that no job is counted as waiting and as running.
 """
 
 from __future__ import annotations
@@ -78,6 +78,15 @@ class Unserved(msgspec.Struct, frozen=True):
     kind: str
 
 
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """How the queues stand, longest delay first; how many workers live, and how old the oldest dead letter is."""
+
+    workers: int
+    queues: list[QueueStats]
+    unserved: list[Unserved]
+    oldest_dead_s: float | None
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How everything stands: the queues, longest delay first, the kinds by name, and how many workers are alive."""
 
@@ -96,23 +105,35 @@ class Overview:
 
     async def look(self, conn: AnyConnection) -> Standing:
         """Return how everything stands now."""
-        one_more = COUNT_LIMIT + 1
         with driver_errors():
             async with conn.transaction(isolation="repeatable_read", readonly=True):
-                waiting = await conn.fetch(self._sql["count_waiting"], one_more)
-                running = await conn.fetch(self._sql["count_running"])
-                dead = await conn.fetch(self._sql["count_dead_by_queue"], one_more)
-                workers = await conn.fetch(self._sql["count_workers"])
+                now = await self.glance(conn)
                 kinds = await conn.fetch(self._sql["sum_kind_stats"], WINDOW_S)
-                unserved = await conn.fetch(self._sql["list_unserved"], UNSERVED_LOOK)
+        return Standing(
+            workers=now.workers,
+            queues=now.queues,
+            unserved=now.unserved,
+            window_s=WINDOW_S,
+            kinds=[_kind(row) for row in kinds],
+        )
+
+    async def glance(self, conn: AnyConnection) -> Glance:
+        """Return how the queues stand, in whatever transaction *conn* is in: without one, each number of its moment."""
+        one_more = COUNT_LIMIT + 1
+        with driver_errors():
+            waiting = await conn.fetch(self._sql["count_waiting"], one_more)
+            running = await conn.fetch(self._sql["count_running"])
+            dead = await conn.fetch(self._sql["count_dead_by_queue"], one_more)
+            oldest_dead_s: float | None = await conn.fetchval(self._sql["find_oldest_dead"])
+            workers = await conn.fetch(self._sql["count_workers"])
+            unserved = await conn.fetch(self._sql["list_unserved"], UNSERVED_LOOK)
         alive = next((row[1] for row in workers if row[0] is None), 0)
         serving = _by_queue(row for row in workers if row[0] is not None)
-        return Standing(
+        return Glance(
             workers=alive,
             queues=_queues(waiting, _by_queue(running), _by_queue(dead), serving),
             unserved=[Unserved(*row) for row in unserved],
-            window_s=WINDOW_S,
-            kinds=[_kind(row) for row in kinds],
+            oldest_dead_s=oldest_dead_s,
         )
 
 

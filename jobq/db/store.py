@@ -94,15 +94,23 @@ class Store:
 
     # -- enqueue -------------------------------------------------------------------------------------
 
-    async def enqueue_job(self, conn: AnyConnection, job: JobRow, *, answers_for_s: float, notify: bool) -> Enqueued:
-        """Add one job, or find the one that already answers for its idempotency key."""
+    async def enqueue_job(
+        self, conn: AnyConnection, job: JobRow, *, answers_for_s: float, notify: bool, headers: str | None = None
+    ) -> Enqueued:
+        """Add one job, or find the one that already answers for its idempotency key. *headers* is a JSON object."""
         due = job.kind, job.payload, job.queue, job.run_at, job.delay_s, job.priority
         with driver_errors():
-            if job.idempotency_key is None:
+            if job.idempotency_key is None and headers is None:
                 job_id = await conn.fetchval(self._sql["enqueue_job"], *due, job.max_attempts, notify)
                 return Enqueued(job_id, True)
             row = await conn.fetchrow(
-                self._sql["enqueue_keyed"], *due, job.idempotency_key, answers_for_s, job.max_attempts, notify
+                self._sql["enqueue_keyed"],
+                *due,
+                job.idempotency_key,
+                answers_for_s,
+                job.max_attempts,
+                notify,
+                headers,
             )
         assert row is not None
         return Enqueued(row[0], row[1])
@@ -120,8 +128,10 @@ class Store:
             rows = await conn.fetch(self._sql["take_keys"], ids, kinds, keys, answers_for_s)
         return {row[0]: row[1] for row in rows}
 
-    async def insert_jobs(self, conn: AnyConnection, ids: Sequence[JobId], jobs: Sequence[JobRow]) -> None:
-        """Add many jobs under ids that were drawn for them."""
+    async def insert_jobs(
+        self, conn: AnyConnection, ids: Sequence[JobId], jobs: Sequence[JobRow], headers: str | None = None
+    ) -> None:
+        """Add many jobs under ids that were drawn for them. *headers*, a JSON object, are those of each."""
         with driver_errors():
             await conn.execute(
                 self._sql["insert_jobs"],
@@ -134,6 +144,7 @@ class Store:
                 [job.priority for job in jobs],
                 [job.idempotency_key for job in jobs],
                 [job.max_attempts for job in jobs],
+                headers,
             )
 
     async def notify_sleepers(self, conn: AnyConnection, queues: Sequence[str]) -> None:

@@ -1,15 +1,20 @@
-"""The closed list of things that happen in a worker. Logs are made from these, and from nothing else.
+"""The closed list of things that happen in a worker. Logs and metrics are made from these.
 
 An event carries ids and numbers, never a payload. Emitting one must not block and must not fail, and comes from the
-event loop or from the heartbeat's thread.
+event loop or from the heartbeat's thread. A *told* event is a line of the log; a *measured* one is only counted, and
+stands for as many jobs as one round trip has moved, so that a worker at full speed does not pay for each. What is a
+state rather than an event (slots busy, listener up) is read from the worker's memory when somebody scrapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from uuid import UUID
 
 import msgspec
+
+from jobq.core.counts import CountsByKind
 
 
 class WorkerStarted(msgspec.Struct, frozen=True):
@@ -29,7 +34,7 @@ class DuplicatesUnstated(msgspec.Struct, frozen=True):
 class SchemaNewer(msgspec.Struct, frozen=True):
     """The schema is newer than this code; it is compatible."""
 
-    message: str
+    warning: str
 
 
 class DrainStarted(msgspec.Struct, frozen=True):
@@ -77,6 +82,7 @@ class JobRetried(msgspec.Struct, frozen=True):
     error_message: str
     delay_s: float
     note: str
+    queue: str
 
 
 class JobDied(msgspec.Struct, frozen=True):
@@ -88,6 +94,7 @@ class JobDied(msgspec.Struct, frozen=True):
     reason: str
     error_type: str
     error_message: str
+    queue: str
 
 
 class JobSnoozed(msgspec.Struct, frozen=True):
@@ -97,6 +104,27 @@ class JobSnoozed(msgspec.Struct, frozen=True):
     kind: str
     delay_s: float
     note: str
+    queue: str
+
+
+class JobDone(msgspec.Struct, frozen=True):
+    """A job is done; its handler ran for *run_ms*. Only while the log shows DEBUG."""
+
+    id: int
+    kind: str
+    attempt: int
+    run_ms: int
+    queue: str
+
+
+class JobReleased(msgspec.Struct, frozen=True):
+    """A job was handed back, or snoozed for *delay_s* seconds. Only while the log shows DEBUG."""
+
+    id: int
+    kind: str
+    attempt: int
+    delay_s: float
+    queue: str
 
 
 class LeaseLost(msgspec.Struct, frozen=True):
@@ -105,6 +133,7 @@ class LeaseLost(msgspec.Struct, frozen=True):
     id: int
     kind: str
     attempt: int
+    queue: str
 
 
 class AttemptOverran(msgspec.Struct, frozen=True):
@@ -162,7 +191,7 @@ class LeaseLapsed(msgspec.Struct, frozen=True):
 class WorkerReaped(msgspec.Struct, frozen=True):
     """A worker fell silent; its *jobs* were taken back."""
 
-    worker_id: UUID
+    silent_worker_id: UUID
     jobs: int
 
 
@@ -215,13 +244,60 @@ class ListenUnavailable(msgspec.Struct, frozen=True):
     poll_s: float
 
 
+class ListenRestored(msgspec.Struct, frozen=True):
+    """Notifications come through again."""
+
+
+class OverviewFailed(msgspec.Struct, frozen=True):
+    """How the whole queue stands cannot be read; `/metrics` shows the last reading. Said once until it can."""
+
+    error: str
+
+
 class PreparedStatementsLost(msgspec.Struct, frozen=True):
     """A pooler changes the server connection under prepared statements; what was asked is tried again."""
 
     error: str
 
 
-Event = (
+class WakeUp(StrEnum):
+    """Why a claim loop looked: `again` follows a claim that took all it might, so it was none."""
+
+    AGAIN = "again"
+    NOTIFICATION = "notification"
+    POLL = "poll"
+    BUSY_POLL = "busy_poll"
+    LOOK_BEHIND = "look_behind"
+    REAP = "reap"
+    RECONNECT = "reconnect"
+
+
+class ClaimAnswered(msgspec.Struct, frozen=True):
+    """A claim of *queue* brought so many *jobs*, after *took_s* seconds."""
+
+    queue: str
+    source: WakeUp
+    jobs: int
+    took_s: float
+
+
+class AttemptsSettled(msgspec.Struct, frozen=True):
+    """Outcomes are written: how many of each, by queue and kind, of those that matched.
+
+    *took_s* is how long the statement took; None if the handler's own transaction wrote it.
+    """
+
+    counts: CountsByKind
+    took_s: float | None
+
+
+class LoopTurned(msgspec.Struct, frozen=True):
+    """The event loop came to a timer *lag_s* seconds late."""
+
+    lag_s: float
+
+
+Told = (
     WorkerStarted
     | DuplicatesUnstated
     | SchemaNewer
@@ -229,6 +305,8 @@ Event = (
     | DrainEnded
     | WorkerStopped
     | LifespanOverran
+    | JobDone
+    | JobReleased
     | JobRetried
     | JobDied
     | JobSnoozed
@@ -247,7 +325,16 @@ Event = (
     | LoopCrashed
     | HistoryLeftAlone
     | ListenUnavailable
+    | ListenRestored
+    | OverviewFailed
     | PreparedStatementsLost
 )
+
+Detailed = JobDone | JobReleased
+"""Of what is told, this is made only if `log.tells_every_attempt()`: at 80,000 a second nobody else wants it."""
+
+Measured = ClaimAnswered | AttemptsSettled | LoopTurned
+
+Event = Told | Measured
 
 Emit = Callable[[Event], None]

@@ -8,19 +8,26 @@ from typing import assert_never
 import msgspec
 
 from jobq.telemetry import events
-from jobq.telemetry.events import Event
+from jobq.telemetry.events import Event, Measured, Told
 
 logger = logging.getLogger("jobq")
 
 
 def log_event(event: Event) -> None:
-    """Write *event* to the log."""
+    """Write *event* to the log, if it is one that is told."""
+    if isinstance(event, Measured):
+        return
     level, sentence = describe(event)
     if logger.isEnabledFor(level):
         logger.log(level, "%s", sentence, extra={"event": type(event).__name__, "fields": msgspec.to_builtins(event)})
 
 
-def describe(event: Event) -> tuple[int, str]:
+def tells_every_attempt() -> bool:
+    """Say whether the log shows what ends well, too."""
+    return logger.isEnabledFor(logging.DEBUG)
+
+
+def describe(event: Told) -> tuple[int, str]:
     """Return the level and the sentence of *event*."""
     match event:
         case events.WorkerStarted(worker_id, slots, kinds):
@@ -30,8 +37,8 @@ def describe(event: Event) -> tuple[int, str]:
             return logging.WARNING, (
                 f"a job runs twice one day: say in on_duplicate= what that does for {', '.join(sorted(kinds))}"
             )
-        case events.SchemaNewer(message):
-            return logging.WARNING, message
+        case events.SchemaNewer(warning):
+            return logging.WARNING, warning
         case events.DrainStarted(running, grace_s):
             return logging.INFO, f"stopping: no more claims, {running} running jobs have {grace_s:g} s to finish"
         case events.DrainEnded(finished, handed_back, cancelled, after_s):
@@ -45,6 +52,10 @@ def describe(event: Event) -> tuple[int, str]:
             return logging.INFO, f"stopped: {finished} finished, {handed_back} handed back{more}; exit code {exit_code}"
         case events.LifespanOverran(limit_s):
             return logging.ERROR, f"the lifespan did not close within {limit_s:g} s: cancelled"
+        case events.JobDone(job_id, kind, attempt, run_ms):
+            return logging.DEBUG, f"{kind} {job_id} is done at attempt {attempt}, after {run_ms} ms"
+        case events.JobReleased(job_id, kind, _, delay_s):
+            return logging.DEBUG, f"{kind} {job_id} waits again, attempt returned, for {delay_s:.1f} s"
         case events.JobRetried(job_id, kind, attempt, error_type, message, delay_s, note):
             return logging.WARNING, (
                 f"{kind} {job_id} failed at attempt {attempt}, next in {delay_s:.1f} s: {_short(error_type, message)}"
@@ -95,6 +106,10 @@ def describe(event: Event) -> tuple[int, str]:
             return logging.INFO, "history: the oldest slot holds young rows (was the slot length changed?): kept"
         case events.ListenUnavailable(reason, poll_s):
             return logging.WARNING, f"notifications: LISTEN unavailable, polling only, every {poll_s:g} s: {reason}"
+        case events.ListenRestored():
+            return logging.INFO, "notifications: they come through again"
+        case events.OverviewFailed(error):
+            return logging.WARNING, f"metrics: how the queues stand cannot be read, the last reading is shown: {error}"
         case events.PreparedStatementsLost(error):
             return logging.ERROR, error
         case _:

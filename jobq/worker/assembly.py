@@ -12,19 +12,21 @@ from importlib.metadata import version
 from jobq.core.job import JobId, WorkerId
 from jobq.core.outcomes import LEASE_LAPSED
 from jobq.db.connect import Ear, Link
+from jobq.db.overview import Overview
 from jobq.db.statements import load_statements
 from jobq.db.store import Owned, Store, WorkerRow
 from jobq.handle import Resources, Scope
 from jobq.queue import Queue
 from jobq.registration import Handler
 from jobq.settings import WorkerSettings
-from jobq.telemetry.events import Emit, Event, LeaseLapsed, LeaseLost
+from jobq.telemetry.events import AttemptsSettled, Emit, Event, LeaseLapsed, LeaseLost, WakeUp
 from jobq.worker.claimer import Claimer, unheard_poll_s
 from jobq.worker.executor import Executor
 from jobq.worker.heartbeat import Heartbeat
 from jobq.worker.in_hand import InHand
 from jobq.worker.listener import Listener
 from jobq.worker.look_behind import LookBehind
+from jobq.worker.lookout import Lookout
 from jobq.worker.loop_watch import LoopWatch
 from jobq.worker.outage import SaidOnce
 from jobq.worker.pulse import Vitals
@@ -68,9 +70,7 @@ class Parts:
         self.tally = Tally(
             store=self.store, link=self.links["upkeep"], worker_id=worker_id, every_s=settings.tally_s, emit=emit
         )
-        self.settler = Settler(
-            store=self.store, link=self.links["settling"], worker_id=worker_id, tally=self.tally, emit=emit
-        )
+        self.settler = Settler(store=self.store, link=self.links["settling"], worker_id=worker_id, emit=emit)
         self.executors: list[Executor] = []
         self.claimers: list[Claimer] = []
         self.quarantine = Quarantine(
@@ -127,6 +127,7 @@ class Parts:
                 emit=emit,
                 on_blocked_thread=on_blocked_thread,
                 on_suspect=self.quarantine.put,
+                trace=None if queue.tracing is None else queue.tracing.run,
             )
             self.executors.append(executor)
             self.claimers.append(
@@ -147,6 +148,13 @@ class Parts:
                 )
             )
         self.look_behind = LookBehind(store=self.store, link=self.links["upkeep"], claimers=self.claimers, emit=emit)
+        self.lookout = Lookout(
+            overview=Overview(queue.schema),
+            link=self.links["upkeep"],
+            queues=queue.served,
+            every_s=settings.overview_s,
+            emit=emit,
+        )
         self.vitals = Vitals(
             [
                 *(claimer.pulse for claimer in self.claimers),
@@ -220,6 +228,8 @@ class Parts:
         return [one.claimed.id for one in self.in_hand()]
 
     def _emit(self, event: Event) -> None:
+        if isinstance(event, AttemptsSettled):
+            self.tally.add(event.counts)
         self.lost += isinstance(event, LeaseLost)
         self._said_once(event)
 
@@ -228,11 +238,16 @@ class Parts:
     def _wake(self, queue: str | None) -> None:
         for claimer in self.claimers:
             if queue is None or claimer.queue == queue:
-                claimer.wake()
+                claimer.wake(WakeUp.RECONNECT if queue is None else WakeUp.NOTIFICATION)
 
     def _wake_later(self, delay_s: float) -> None:
         """Wake the claim loops when what was reaped is ready, without waiting for the poll."""
-        asyncio.get_running_loop().call_later(delay_s, self._wake, None)
+
+        def wake_all() -> None:
+            for claimer in self.claimers:
+                claimer.wake(WakeUp.REAP)
+
+        asyncio.get_running_loop().call_later(delay_s, wake_all)
 
     def _lose(self, lost: Sequence[Owned]) -> None:
         fences = {one.id: one.fence for one in lost}

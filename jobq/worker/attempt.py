@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import final
 
 import msgspec
 
 from jobq.core.job import ClaimedJob
-from jobq.core.outcomes import Interrupted, TimedOut
+from jobq.core.outcomes import Interrupted, RetryPolicy, TimedOut
 from jobq.handle import Job
 from jobq.registration import Handler
+
+Trace = Callable[[ClaimedJob, RetryPolicy, Callable[[], Awaitable[object]]], Awaitable[object]]
+"""Awaits what the third makes, the run of an attempt, in a way that shows it to the outside."""
 
 
 @final

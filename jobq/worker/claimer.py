@@ -20,7 +20,7 @@ from jobq.db.connect import Link
 from jobq.db.store import Sleeper, Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
 from jobq.settings import WorkerSettings
-from jobq.telemetry.events import Emit
+from jobq.telemetry.events import ClaimAnswered, Emit, WakeUp
 from jobq.worker.executor import Executor
 from jobq.worker.faults import Point, reach
 from jobq.worker.heartbeat import Heartbeat
@@ -74,11 +74,13 @@ class Claimer:
         self._strays = strays
         self._hears = hears
         self._sleeper = Sleeper(queue, worker_id, executor.name)
+        self._emit = emit
         self.pulse = Pulse(f"claims of {queue}", bound_s=3 * settings.poll_s + link.patience_s, emit=emit)
         self.position = Position()
         self._pace = Pace()
         self._ahead = Ahead(MAX_CLAIM)
         self._wake = asyncio.Event()
+        self._source = WakeUp.POLL
         self._asleep_since: float | None = None
         self._sleep_for_s = max(SLEEP_FOR_S, 3 * settings.poll_s)
         self._claiming = False
@@ -98,8 +100,9 @@ class Claimer:
         """The kinds that this loop takes."""
         return self._executor.kinds
 
-    def wake(self) -> None:
-        """Tell the loop that there may be work."""
+    def wake(self, source: WakeUp) -> None:
+        """Tell the loop that there may be work, and whence that is known."""
+        self._source = source
         self._wake.set()
 
     async def run(self) -> None:
@@ -138,6 +141,7 @@ class Claimer:
             case Rest.POLL:
                 await self._stay_awake()
                 await anyio.sleep(self._settings.busy_poll_s)
+                self._source = WakeUp.BUSY_POLL
             case Rest.SLEEP if self._hears():
                 if not await self._fall_asleep():
                     await self._sleep(self._settings.poll_s)
@@ -150,6 +154,7 @@ class Claimer:
         # meanwhile. The link's deadline bounds it.
         with anyio.CancelScope(shield=True):
             self._claiming = True
+            source, self._source = self._source, WakeUp.AGAIN
             try:
                 async with self._link.lend() as conn:
                     if not self._quarantine.is_open:
@@ -165,7 +170,8 @@ class Claimer:
                         lease_s=self._settings.job_lease_s,
                         marks=self.position.before_claim(),
                     )
-                    self.position.after_claim(jobs, limit=limit, took_s=time.monotonic() - asked_at)
+                    took_s = time.monotonic() - asked_at
+                    self.position.after_claim(jobs, limit=limit, took_s=took_s)
                     await reach(Point.AFTER_CLAIM_COMMIT)
                 # At once: whoever has the link next, for strays or a suspect, must see these in hand.
                 if self._stopping():
@@ -174,6 +180,7 @@ class Claimer:
                     self._executor.start(jobs)
             finally:
                 self._claiming = False
+        self._emit(ClaimAnswered(self.queue, source, len(jobs), took_s))
         return len(jobs)
 
     async def _fall_asleep(self) -> bool:
@@ -196,6 +203,8 @@ class Claimer:
     async def _sleep(self, seconds: float) -> None:
         with anyio.move_on_after(seconds * (0.9 + random.random() / 5)):
             await self._wake.wait()
+            return
+        self._source = WakeUp.POLL
 
 
 def unheard_poll_s(settings: WorkerSettings) -> float:

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import cast
 
 import anyio
@@ -20,6 +20,7 @@ import anyio
 from jobq.core.failure import Failure
 from jobq.core.job import ClaimedJob, JobId
 from jobq.core.outcomes import (
+    DONE,
     Ended,
     Interrupted,
     Raised,
@@ -36,10 +37,12 @@ from jobq.core.outcomes import (
 from jobq.errors import PayloadError
 from jobq.handle import Job, Scope
 from jobq.registration import Handler, Middleware
+from jobq.telemetry.context import job_of_context
 from jobq.telemetry.events import AttemptOverran, Emit, FailedAfterCompletion, LeaseLost
-from jobq.worker.attempt import Attempt, Lost
+from jobq.worker.attempt import Attempt, Lost, Trace
 from jobq.worker.in_hand import InHand
-from jobq.worker.settler import Settlement, Settler
+from jobq.worker.in_thread import call_in_thread
+from jobq.worker.settler import Settlement, Settler, tell
 
 MAX_WAIT_S = 0.5
 """What was claimed ahead and finds no slot for so long is handed back: the jobs in front turned out to be slow."""
@@ -65,6 +68,7 @@ class Executor:
         emit: Emit,
         on_blocked_thread: Callable[[], None],
         on_suspect: Callable[[Executor, ClaimedJob], None],
+        trace: Trace | None = None,
     ) -> None:
         self.name = name
         self.slots = slots
@@ -82,6 +86,7 @@ class Executor:
         self._emit = emit
         self._on_blocked_thread = on_blocked_thread
         self._on_suspect = on_suspect
+        self._trace = trace
         self._running: set[Attempt] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[JobId, ClaimedJob] = {}
@@ -103,6 +108,11 @@ class Executor:
     def running(self) -> int:
         """How many attempts hold a slot."""
         return len(self._running)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """The attempts that hold a slot. May be asked from another thread."""
+        return list(self._running)
 
     @property
     def runs_anything(self) -> bool:
@@ -157,7 +167,7 @@ class Executor:
         if running := self._by_id.get(job_id):
             self._lose(running)
         if waiting := self._waiting.pop(job_id, None):
-            self._emit(LeaseLost(waiting.id, waiting.kind, waiting.attempt))
+            self._emit(LeaseLost(waiting.id, waiting.kind, waiting.attempt, waiting.queue))
 
     def hand_back(self, claimed: Sequence[ClaimedJob], *, delay_s: float = 0.0) -> None:
         """Release claimed jobs that were not started."""
@@ -178,6 +188,7 @@ class Executor:
 
     async def _run(self, attempt: Attempt) -> None:
         attempt.entered = True
+        job_of_context.set(attempt.claimed)
         ended: Ended
         if attempt.interruption is not None:
             ended = Raised(asyncio.CancelledError())
@@ -198,42 +209,19 @@ class Executor:
 
     def _call(self, attempt: Attempt, parameters: dict[str, object]) -> Awaitable[object]:
         handler, job = attempt.handler, attempt.job
-        if self._threads is None and not self._middleware:
+        trace = self._trace if attempt.claimed.headers is not None else None
+        if self._threads is None and not self._middleware and trace is None:
             return cast(Awaitable[object], handler.call(job, parameters))  # the usual case, without its closures
 
         def innermost() -> Awaitable[object]:
             if self._threads is None:
                 return cast(Awaitable[object], handler.call(job, parameters))
-            return self._call_in_thread(self._threads, handler, job, parameters)
+            return call_in_thread(self._threads, handler, job, parameters)
 
         call = innermost
         for middleware in reversed(self._middleware):
             call = _wrapped(middleware, job, call)
-        return call()
-
-    async def _call_in_thread(
-        self, threads: ThreadPoolExecutor, handler: Handler[..., object], job: Job, parameters: dict[str, object]
-    ) -> object:
-        context = copy_context()
-        ended: list[Returned | Raised] = []
-
-        def run() -> None:
-            # No exception crosses: StopIteration cannot be set on a future, and SystemExit would end the loop. Nor is
-            # it returned: the frame of the pool, which the traceback refers to, would keep it.
-            try:
-                ended.append(Returned(context.run(handler.call, job, parameters)))
-            except BaseException as error:
-                ended.append(Raised(error))
-
-        await asyncio.get_running_loop().run_in_executor(threads, run)
-        match ended.pop():
-            case Raised(error):
-                try:
-                    raise error
-                finally:
-                    del error  # As in `_run`.
-            case Returned(answer):
-                return answer
+        return call() if trace is None else trace(attempt.claimed, handler.policy, call)
 
     # -- ending --------------------------------------------------------------------------------------
 
@@ -253,6 +241,7 @@ class Executor:
         run_ms = round((time.monotonic() - attempt.started) * 1000)
         if attempt.job.completed:
             self.finished += 1
+            tell(self._emit, [Settlement(claimed, DONE, run_ms)], {claimed.id}, took_s=None)
             if isinstance(ended, Raised):
                 failure = tell_failure(claimed, ended.error, attempt.handler.policy)
                 self._emit(FailedAfterCompletion(claimed.id, claimed.kind, failure.type, failure.message))
@@ -285,7 +274,7 @@ class Executor:
         for claimed in list(self._waiting.values()):
             if lost.get(claimed.id) == claimed.fence:
                 del self._waiting[claimed.id]
-                self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
+                self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt, claimed.queue))
         for attempt in list(self._running):
             if lost.get(attempt.claimed.id) == attempt.claimed.fence:
                 self._lose(attempt)
@@ -294,7 +283,7 @@ class Executor:
         if isinstance(attempt.interruption, Lost):
             return
         claimed = attempt.claimed
-        self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
+        self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt, claimed.queue))
         if attempt.interruption is None and self._threads is None:
             self._cancel(attempt, time.monotonic())
         attempt.interruption = Lost()

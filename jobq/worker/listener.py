@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from jobq.db.connect import Ear, Link
 from jobq.db.store import Store
 from jobq.errors import ConflictError, DatabaseError, DatabaseUnavailableError
-from jobq.telemetry.events import Emit, ListenUnavailable
+from jobq.telemetry.events import Emit, ListenRestored, ListenUnavailable
 from jobq.worker.faults import Point, reach
 from jobq.worker.pulse import Pulse
 
@@ -54,6 +54,8 @@ class Listener:
         self._word = ""
         self._heard = asyncio.Event()
         self._hears = True
+        self.is_up = False
+        """Whether a connection listens now that has heard a word."""
         bound_s = max(CHECK_S + ear.patience_s, link.patience_s + HEAR_S)
         self.pulse = Pulse("listener", bound_s=bound_s, emit=emit)
 
@@ -72,9 +74,12 @@ class Listener:
                     self._wake(None)
                     await self._try(lost)
                     if self._heard.is_set():
-                        self._hears = True
+                        self._note_heard()
                         self.pulse.worked()
-                        await self._stay(lost)
+                        try:
+                            await self._stay(lost)
+                        finally:
+                            self.is_up = False
                     if self._heard.is_set() or lost.is_set():
                         continue
                 reason = NOT_HEARD
@@ -84,6 +89,12 @@ class Listener:
             except DatabaseError as error:
                 reason = str(error)
             await self._do_without(reason)
+
+    def _note_heard(self) -> None:
+        self.is_up = True
+        if not self._hears:
+            self._hears = True
+            self._emit(ListenRestored())
 
     def _hear(self, said: str) -> None:
         if said == self._word:

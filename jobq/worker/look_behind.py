@@ -11,7 +11,7 @@ from jobq.core.position import LOOK_EVERY_S, Mark
 from jobq.db.connect import Link
 from jobq.db.store import Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
-from jobq.telemetry.events import Emit
+from jobq.telemetry.events import Emit, WakeUp
 from jobq.worker.claimer import Claimer
 from jobq.worker.pulse import Pulse
 
@@ -50,4 +50,4 @@ class LookBehind:
         now = time.monotonic()
         claimer.position.after_look(nothing_until, since=since, took_s=now - asked_at, now=now)
         if nothing_until is None:
-            claimer.wake()
+            claimer.wake(WakeUp.LOOK_BEHIND)

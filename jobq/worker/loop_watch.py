@@ -19,7 +19,7 @@ from jobq.core.outcomes import TimedOut, judge
 from jobq.db.connect import Link
 from jobq.db.store import Store
 from jobq.errors import DatabaseError
-from jobq.telemetry.events import Emit, LoopBlocked, LoopUnblocked
+from jobq.telemetry.events import Emit, LoopBlocked, LoopTurned, LoopUnblocked
 from jobq.worker.in_hand import InHand
 from jobq.worker.pulse import Pulse
 from jobq.worker.settler import Settlement, tell, write_outcomes
@@ -62,6 +62,12 @@ class LoopWatch:
                 self.unblocked_at = now
             self._turned_at = now
             await anyio.sleep(TURN_S)
+            self._emit(LoopTurned(self.lag_s))
+
+    @property
+    def lag_s(self) -> float:
+        """How much longer ago the loop's last turn is than it should be: grows while something blocks the loop."""
+        return max(0.0, time.monotonic() - self._turned_at - TURN_S)
 
     @property
     def is_blocked(self) -> bool:
@@ -127,8 +133,10 @@ class LoopWatch:
             outcome = judge(one.claimed, TimedOut(one.timeout_s), one.policy, draw=random.random())
             settlement = Settlement(one.claimed, outcome, round(one.timeout_s * 1000))
             async with self._link.lend() as conn:
+                sent_at = time.monotonic()
                 matched = await write_outcomes(self._store, conn, self._worker_id, [settlement])
-            tell(self._emit, settlement, is_owner=one.claimed.id in matched)
+                took_s = time.monotonic() - sent_at
+            tell(self._emit, [settlement], matched, took_s=took_s)
             self._settled_here.add(proof)
 
 

@@ -1,7 +1,8 @@
-"""Answers `/healthz` and `/readyz` over HTTP, from the side thread: a blocked event loop answers too.
+"""Answers `/healthz`, `/readyz` and `/metrics` over HTTP, from the side thread: a blocked event loop answers too.
 
 `/healthz` is 200 while the worker is *alive*: restart it if not. `/readyz` is 200 while it is *working*: a database
-that is away makes it 503, and restarting would not help.
+that is away makes it 503, and restarting would not help. `/metrics` prints what the worker has in memory, and asks
+nobody.
 
 The address is bound by whoever makes the worker, before anything is claimed: a port that is taken is a wrong
 configuration, and no reason to run without probes.
@@ -15,6 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jobq.errors import ConfigurationError
+
+NO_METRICS = "metrics need prometheus-client: install jobq[metrics], and restart the worker\n"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 REQUEST_LIMIT_S = 5.0
 MAX_HEADER_BYTES = 8192
@@ -55,13 +59,20 @@ def listen(address: Address) -> socket.socket:
 class Probes:
     """The HTTP server of one worker, on a socket that *listening* holds; closing that one is left to its owner.
 
-    *stuck* and *failing* name the loops that are not alive, or not working.
+    *stuck* and *failing* name the loops that are not alive, or not working. *metrics* makes the text of `/metrics`;
+    None if nobody can.
     """
 
     def __init__(
-        self, listening: socket.socket, *, stuck: Callable[[], Sequence[str]], failing: Callable[[], Sequence[str]]
+        self,
+        listening: socket.socket,
+        *,
+        stuck: Callable[[], Sequence[str]],
+        failing: Callable[[], Sequence[str]],
+        metrics: Callable[[], bytes] | None = None,
     ) -> None:
         self._listening = listening
+        self._metrics = metrics
         self._answers = {"/healthz": ("stuck", stuck), "/readyz": ("not working", failing)}
         self._clients = 0
 
@@ -81,7 +92,7 @@ class Probes:
                 return
             async with asyncio.timeout(REQUEST_LIMIT_S):
                 request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._response(request))
+                writer.write(await self._response(request))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             pass  # a client that says nothing, too much, or is gone
@@ -89,24 +100,36 @@ class Probes:
             self._clients -= 1
             writer.close()
 
-    def _response(self, request: bytes) -> bytes:
+    async def _response(self, request: bytes) -> bytes:
         method, _, rest = request.partition(b"\r\n")[0].partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         is_head = method == b"HEAD"
         if method not in (b"GET", b"HEAD"):
             return _http("405 Method Not Allowed", "only GET and HEAD\n", "Allow: GET, HEAD\r\n")
+        if path == "/metrics":
+            if self._metrics is None:
+                return _http("501 Not Implemented", NO_METRICS, is_head=is_head)
+            # In a thread: collectors of the application are among them, and the heartbeat shares this loop.
+            return _http("200 OK", await asyncio.to_thread(self._metrics), content=METRICS_TYPE, is_head=is_head)
         if path not in self._answers:
-            return _http("404 Not Found", "there are /healthz and /readyz\n", is_head=is_head)
+            return _http("404 Not Found", "there are /healthz, /readyz and /metrics\n", is_head=is_head)
         wrong, ask = self._answers[path]
         if loops := ask():
             return _http("503 Service Unavailable", f"{wrong}: {', '.join(loops)}\n", is_head=is_head)
         return _http("200 OK", "ok\n", is_head=is_head)
 
 
-def _http(status: str, text: str, more_headers: str = "", *, is_head: bool = False) -> bytes:
-    body = text.encode()
+def _http(
+    status: str,
+    text: str | bytes,
+    more_headers: str = "",
+    *,
+    content: str = "text/plain; charset=utf-8",
+    is_head: bool = False,
+) -> bytes:
+    body = text if isinstance(text, bytes) else text.encode()
     header = (
-        f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+        f"HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {len(body)}\r\n"
         f"{more_headers}Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
     )
     return header.encode() + (b"" if is_head else body)

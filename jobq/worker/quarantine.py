@@ -133,4 +133,4 @@ class Quarantine:
             await executor.wait_idle()
             await self._settler.wait_settled()
         else:
-            self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
+            self._emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt, claimed.queue))

@@ -8,21 +8,33 @@ outcome that PostgreSQL refuses does not hold up the others.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from jobq.core.counts import CountsByKind, count
 from jobq.core.failure import Failure, plain
 from jobq.core.job import ClaimedJob, JobId, WorkerId
 from jobq.core.outcomes import Dead, Done, Outcome, Released, Retry
 from jobq.db.connect import Link
 from jobq.db.store import Owned, Store
 from jobq.errors import ConflictError, DatabaseError, DatabaseUnavailableError
-from jobq.telemetry.events import Emit, JobDied, JobRetried, JobSnoozed, LeaseLost, OutcomeNotStored
+from jobq.telemetry.events import (
+    AttemptsSettled,
+    Emit,
+    JobDied,
+    JobDone,
+    JobReleased,
+    JobRetried,
+    JobSnoozed,
+    LeaseLost,
+    OutcomeNotStored,
+)
+from jobq.telemetry.log import tells_every_attempt
 from jobq.worker.faults import Point, reach
 from jobq.worker.pulse import Pulse
-from jobq.worker.tally import Tally
 
 if TYPE_CHECKING:
     from jobq.db.connect import AnyConnection
@@ -45,11 +57,10 @@ class Settlement(msgspec.Struct, frozen=True):
 class Settler:
     """The one loop of a worker that writes outcomes."""
 
-    def __init__(self, *, store: Store, link: Link, worker_id: WorkerId, tally: Tally, emit: Emit) -> None:
+    def __init__(self, *, store: Store, link: Link, worker_id: WorkerId, emit: Emit) -> None:
         self._store = store
         self._link = link
         self._worker_id = worker_id
-        self._tally = tally
         self._emit = emit
         self.pulse = Pulse("settling", bound_s=link.patience_s, emit=emit)
         self._waiting: dict[type[Outcome], list[Settlement]] = {Done: [], Retry: [], Dead: [], Released: []}
@@ -104,7 +115,9 @@ class Settler:
             await reach(Point.BEFORE_SETTLE)
             try:
                 async with self._link.lend() as conn:
+                    sent_at = time.monotonic()
                     matched = await write_outcomes(self._store, conn, self._worker_id, batch)
+                    took_s = time.monotonic() - sent_at
             except (DatabaseUnavailableError, ConflictError) as error:
                 await self.pulse.pause(error)
             except DatabaseError as error:
@@ -113,7 +126,7 @@ class Settler:
                 return
             else:
                 self.pulse.worked()
-                self._report(batch, matched)
+                tell(self._emit, batch, matched, took_s=took_s)
                 return
 
     async def _settle_refused(self, batch: Sequence[Settlement], error: DatabaseError) -> None:
@@ -131,29 +144,39 @@ class Settler:
         else:
             await self._settle([replacement])
 
-    def _report(self, batch: Sequence[Settlement], matched: set[JobId]) -> None:
-        for one in batch:
-            if one.claimed.id in matched:
-                self._tally.add(one.claimed, one.outcome, one.run_ms)
-            tell(self._emit, one, is_owner=one.claimed.id in matched)
+
+def tell(emit: Emit, batch: Sequence[Settlement], matched: set[JobId], *, took_s: float | None) -> None:
+    """Emit what became of a batch whose outcomes are written: of all together, and of single jobs what there is to say.
+
+    Those that have not *matched* are lost leases.
+    """
+    counts: CountsByKind = {}
+    tells_all = tells_every_attempt()
+    for one in batch:
+        if one.claimed.id not in matched:
+            emit(LeaseLost(one.claimed.id, one.claimed.kind, one.claimed.attempt, one.claimed.queue))
+            continue
+        count(counts, one.claimed, one.outcome, one.run_ms)
+        if tells_all or type(one.outcome) is not Done:
+            _tell_one(emit, one, tells_all=tells_all)
+    emit(AttemptsSettled(counts, took_s))
 
 
-def tell(emit: Emit, one: Settlement, *, is_owner: bool) -> None:
-    """Emit what became of a job, or that the attempt had lost it."""
+def _tell_one(emit: Emit, one: Settlement, *, tells_all: bool) -> None:
     claimed = one.claimed
-    if not is_owner:
-        emit(LeaseLost(claimed.id, claimed.kind, claimed.attempt))
-        return
-    if type(one.outcome) is Done:
-        return
+    job_id, kind, attempt, queue = claimed.id, claimed.kind, claimed.attempt, claimed.queue
     match one.outcome:
         case Retry(failure, delay_s, note):
-            emit(JobRetried(claimed.id, claimed.kind, claimed.attempt, failure.type, failure.message, delay_s, note))
+            emit(JobRetried(job_id, kind, attempt, failure.type, failure.message, delay_s, note, queue))
         case Dead(failure, reason, started):
-            attempts = claimed.attempt if started else claimed.attempt - 1
-            emit(JobDied(claimed.id, claimed.kind, attempts, reason, failure.type, failure.message))
+            attempts = attempt if started else attempt - 1
+            emit(JobDied(job_id, kind, attempts, reason, failure.type, failure.message, queue))
         case Released(delay_s, note) if note:
-            emit(JobSnoozed(claimed.id, claimed.kind, delay_s, note))
+            emit(JobSnoozed(job_id, kind, delay_s, note, queue))
+        case Released(delay_s) if tells_all:
+            emit(JobReleased(job_id, kind, attempt, delay_s, queue))
+        case Done() if tells_all:
+            emit(JobDone(job_id, kind, attempt, one.run_ms, queue))
         case _:
             pass
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
+from functools import partial
 
 import anyio
 
@@ -33,7 +35,9 @@ class SideThread:
         """Own the thread until cancelled. Raises what it died of."""
         self._crash = self._cancel = None
         loop = asyncio.get_running_loop()
-        thread = threading.Thread(target=self._run, args=(loop,), name="jobq side thread", daemon=True)
+        # In a copy of the context, which says whose log lines are written there.
+        run = partial(copy_context().run, self._run, loop)
+        thread = threading.Thread(target=run, name="jobq side thread", daemon=True)
         thread.start()
         try:
             while thread.is_alive():  # noqa: ASYNC110 - a thread sets no event of this loop when it dies

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
+from functools import partial
 from socket import socket
 from uuid import uuid4
 
@@ -38,11 +39,13 @@ from jobq.errors import (
 from jobq.handle import Resources
 from jobq.queue import Queue
 from jobq.settings import WorkerSettings
+from jobq.telemetry.context import worker_of_context
 from jobq.telemetry.events import (
     DrainEnded,
     DrainStarted,
     DuplicatesUnstated,
     Emit,
+    Event,
     LifespanOverran,
     LoopCrashed,
     SchemaNewer,
@@ -50,8 +53,11 @@ from jobq.telemetry.events import (
     WorkerStopped,
 )
 from jobq.telemetry.log import log_event
+from jobq.telemetry.metrics import Metrics, can_be_shown
+from jobq.telemetry.readings import OverviewNow, WorkerNow
 from jobq.worker.assembly import Parts
 from jobq.worker.executor import Executor
+from jobq.worker.gauges import read_gauges
 from jobq.worker.probes import Probes
 from jobq.worker.pulse import Pulse
 from jobq.worker.side_thread import Routine, SideThread
@@ -65,6 +71,8 @@ RESTARTS_WITHIN_S = 60.0
 
 LAST_CALL_S = 1.0
 """What a handler gets that has ignored its cancellation for the cancel grace already, and is cancelled once more."""
+
+Renderer = Callable[[Metrics, WorkerNow, OverviewNow | None], bytes]
 
 
 class ExitCode(IntEnum):
@@ -80,7 +88,7 @@ class ExitCode(IntEnum):
 class Worker:
     """One worker of a queue in this process and event loop. `run` it once.
 
-    *http* is a listening socket for the probes `/healthz` and `/readyz`, None for none.
+    *http* is a listening socket for `/healthz`, `/readyz` and `/metrics`, None for none.
     """
 
     def __init__(
@@ -98,7 +106,9 @@ class Worker:
         self._settings = settings or WorkerSettings(slots=queue.slots)
         self._queue = queue
         self._http = http
-        self._emit = emit
+        self._tell = emit
+        self._metrics: Metrics | None = None
+        self._render = None if http is None else _find_renderer()
         self.worker_id = WorkerId(uuid4())
         self._notifier = Notifier()
         self._parts: Parts | None = None
@@ -131,6 +141,7 @@ class Worker:
         Raises `ConfigurationError` (78) if the schema is not this code's, and `DatabaseUnavailableError` (75) if the
         database is not there within the start limit; before that nothing was claimed.
         """
+        worker_of_context.set(self.worker_id)
         try:
             with anyio.CancelScope() as whole:
                 self._whole = whole
@@ -176,7 +187,14 @@ class Worker:
             with anyio.CancelScope(shield=True):
                 await link.close()
 
+    def _emit(self, event: Event) -> None:
+        if self._metrics is not None:
+            self._metrics(event)
+        self._tell(event)
+
     async def _work(self, resources: Resources, until_empty: bool) -> None:
+        if self._render is not None:
+            self._metrics = Metrics(self._queue.handlers, self._queue.served)
         parts = self._parts = Parts(
             self._queue,
             self._settings,
@@ -199,6 +217,8 @@ class Worker:
                 self._start_loop(services, "upkeep", parts.upkeep.run)
                 self._start_loop(services, "look behind", parts.look_behind.run)
                 self._start_loop(services, "tally", parts.tally.run)
+                if self._metrics is not None:
+                    self._start_loop(services, "lookout", parts.lookout.run)
                 services.start_soon(self._say_hello, parts)
                 async with anyio.create_task_group() as jobs:
                     for executor in parts.executors:
@@ -236,12 +256,19 @@ class Worker:
 
         async def probe(_: object) -> None:
             assert self._http is not None
-            await Probes(self._http, stuck=lambda: self._stuck(parts), failing=parts.failing).serve()
+            stuck = partial(self._stuck, parts)
+            shown = partial(self._scrape, parts) if self._render is not None else None
+            await Probes(self._http, stuck=stuck, failing=parts.failing, metrics=shown).serve()
 
         routines: list[Routine] = [parts.heartbeat.beat, parts.loop_watch.watch, notify]
         if self._http is not None:
             routines.append(probe)
         return routines
+
+    def _scrape(self, parts: Parts) -> bytes:
+        assert self._render is not None
+        assert self._metrics is not None
+        return self._render(self._metrics, read_gauges(parts), parts.lookout.last)
 
     def _stuck(self, parts: Parts) -> list[str]:
         """The loops that do not come round, unless a job within its hard time-out is what holds them up."""
@@ -358,3 +385,13 @@ def _status(parts: Parts) -> str:
     if failing := parts.failing():
         return f"not working: {', '.join(failing)}; {parts.running} jobs running"
     return f"working; {parts.running} of {parts.slots} slots busy"
+
+
+def _find_renderer() -> Renderer | None:
+    """Return what makes the text of `/metrics`, or None without prometheus-client."""
+    if not can_be_shown():
+        return None
+    # Only where it can be; and before the worker runs, not at the first scrape, which would wait for it.
+    from jobq.telemetry.exposition import render
+
+    return render

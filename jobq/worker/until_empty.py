@@ -6,6 +6,7 @@ import anyio
 
 from jobq.db.reports import Reports
 from jobq.errors import DatabaseUnavailableError
+from jobq.telemetry.events import WakeUp
 from jobq.worker.assembly import Parts
 from jobq.worker.claimer import Claimer
 
@@ -28,7 +29,7 @@ async def wait_until_empty(parts: Parts, reports: Reports) -> None:
         except DatabaseUnavailableError:
             continue
         for claimer in ready:
-            claimer.wake()
+            claimer.wake(WakeUp.POLL)
         if not ready and not parts.is_busy and parts.started == started:
             return
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import backlog, footprint, latency, memory, mixed, neighbour, pinned, throughput
+from benchmarks import backlog, footprint, latency, memory, mixed, neighbour, pinned, telemetry, throughput
 from benchmarks.database import SCHEMA, fresh_schema
 from jobq.db.migrate import set_history
 from jobq.embedded import temporary
@@ -57,6 +57,18 @@ async def test_throughput(dsn: str, options: argparse.Namespace, monkeypatch: py
     }
     assert report.spread["sustained_per_s"].median > 0
     assert 0 < report.spread["wal_bytes_per_job_without_history"].median < report.spread["wal_bytes_per_job"].median
+
+
+async def test_telemetry(dsn: str, options: argparse.Namespace) -> None:
+    """Drained bare, watched and traced, and scraped meanwhile."""
+    report = await telemetry.measure(dsn, options)
+
+    assert report.void == ""
+    assert set(report.spread) == {
+        *(f"{way}_{what}" for way in ("bare", "watched", "traced") for what in ("per_s", "cpu_us_per_job")),
+        *("watched_share", "scrape_ms.median", "scrape_ms.longest"),
+    }
+    assert report.spread["traced_per_s"].median > 0
 
 
 async def test_latency(dsn: str, options: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging.config
 import os
 import time
+import warnings
 
 from jobq import Queue
 
@@ -19,6 +20,14 @@ queue = Queue(schema=os.environ.get("APP_SCHEMA", "jobq"), queues={"mail": 7})
 async def quick() -> None:
     """Be done."""
     print("quick runs")
+
+
+@queue.task(kind="telling", queue="mail", on_duplicate="harmless")
+async def telling(card: str) -> None:
+    """Log and warn, and not of the card."""
+    logging.getLogger("shop").warning("the receipt was sent", extra={"order_id": 7})
+    warnings.warn("this is odd", stacklevel=1)
+    print("telling has told")
 
 
 @queue.task(kind="slow", on_duplicate="harmless")

@@ -38,7 +38,7 @@ async def quick() -> None: ...
 
 SETTINGS = [
     *("app", "dsn", "listen_dsn", "prepared_statements", "schema", "app_dir", "concurrency"),
-    *("grace", "cancel_grace", "start_limit", "worker_lease", "http", "log_level"),
+    *("grace", "cancel_grace", "start_limit", "worker_lease", "http", "log_level", "log_format"),
 ]
 
 
@@ -96,6 +96,7 @@ async def test_every_setting_can_be_stated_everywhere(tmp_path: Path, run: Run) 
         'app = "shop:queue"\ndsn = "postgresql://db/x"\nschema = "shop"\napp_dir = "src"\ngrace = 60\n'
         'listen_dsn = "postgresql://app:secret@direct/x"\nprepared_statements = false\n'
         'cancel_grace = "1m"\nstart_limit = "1m"\nworker_lease = "1m"\nhttp = ":8080"\nlog_level = "debug"\n'
+        'log_format = "json"\n'
         '[concurrency]\nmail = 20\n"*" = 50\n'
     )
     in_file = await shown(run, JOBQ_DSN=None)
@@ -103,9 +104,8 @@ async def test_every_setting_can_be_stated_everywhere(tmp_path: Path, run: Run) 
     minute = dict.fromkeys(("JOBQ_GRACE", "JOBQ_CANCEL_GRACE", "JOBQ_START_LIMIT", "JOBQ_WORKER_LEASE"), "60s")
     stated = {"JOBQ_APP": "shop:queue", "JOBQ_DSN": "postgresql://db/x", "JOBQ_SCHEMA": "shop", "JOBQ_APP_DIR": "src"}
     around = {"JOBQ_LISTEN_DSN": "postgresql://app:secret@direct/x", "JOBQ_PREPARED_STATEMENTS": "off"}
-    in_environment = await shown(
-        run, **stated, **minute, **around, JOBQ_HTTP=":8080", JOBQ_LOG_LEVEL="debug", JOBQ_CONCURRENCY="mail=20 50"
-    )
+    rest = {"JOBQ_HTTP": ":8080", "JOBQ_LOG_LEVEL": "debug", "JOBQ_LOG_FORMAT": "json"}
+    in_environment = await shown(run, **stated, **minute, **around, **rest, JOBQ_CONCURRENCY="mail=20 50")
 
     assert list(in_file) == SETTINGS
     assert {one["origin"] for one in in_file.values()} == {str(tmp_path / "jobq.toml")}
@@ -125,6 +125,7 @@ async def test_every_setting_can_be_stated_everywhere(tmp_path: Path, run: Run) 
         **dict.fromkeys(("grace", "cancel_grace", "start_limit", "worker_lease"), 60.0),
         "http": "127.0.0.1:8080",
         "log_level": "debug",
+        "log_format": "json",
     }
 
 

@@ -78,6 +78,7 @@ def cases(batch: int) -> list[Case]:
         Case("count_waiting", f"{COUNT_LIMIT + 1}", {"job_waiting"}),
         Case("count_running", "", {"job_held"}),
         Case("count_dead_by_queue", f"{COUNT_LIMIT + 1}", {"dead_letter_queue"}),
+        Case("find_oldest_dead", "", {"dead_letter_died"}),
         Case("sum_kind_stats", f"{WINDOW_S}", {"kind_stat_at"}),
         Case("list_unserved", f"{UNSERVED_LOOK}", {"job_waiting"}),
     ]
@@ -111,6 +112,7 @@ def bounds(batch: int) -> dict[str, Bound]:
         "count what waits": Bound("count_waiting", f"{COUNT_LIMIT + 1}", 2, 2 * COUNT_LIMIT + 3_000),
         "count what runs": Bound("count_running", "", 1, 2_000),
         "count the dead": Bound("count_dead_by_queue", f"{COUNT_LIMIT + 1}", 1, COUNT_LIMIT + 1_000),
+        "find the oldest dead": Bound("find_oldest_dead", "", 1, 200),
         "look for the unserved": Bound("list_unserved", f"{UNSERVED_LOOK}", 1, 10 * UNSERVED_LOOK + 1_000),
         "sum an hour": Bound("sum_kind_stats", f"{WINDOW_S}", 1, 1_000),
     }

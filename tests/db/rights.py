@@ -101,6 +101,10 @@ CHANGES: dict[str, tuple[frozenset[str], Work]] = {
         lambda a: a.store.enqueue_job(a.conn, new_job(), answers_for_s=60.0, notify=True),
     ),
     "enqueue_job, new key": (PRODUCERS, _keyed("fresh")),
+    "enqueue_job, headers": (
+        PRODUCERS,
+        lambda a: a.store.enqueue_job(a.conn, new_job(), answers_for_s=60.0, notify=True, headers="{}"),
+    ),
     "draw_ids": (PRODUCERS, lambda a: a.store.draw_ids(a.conn, 3)),
     "take_keys": (PRODUCERS | OPERATORS, lambda a: _take_keys(a, "bulk")),
     "insert_jobs": (PRODUCERS | OPERATORS, lambda a: a.store.insert_jobs(a.conn, [JobId(10**9)], [new_job()])),
@@ -147,9 +151,10 @@ CHANGES: dict[str, tuple[frozenset[str], Work]] = {
 
 QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
     "list_dead": (READERS, lambda a: a.reports.list_dead(a.conn, DeadFilter(), limit=5)),
-    "count_dead": (READERS, lambda a: a.reports.count_dead(a.conn, DeadFilter())),
+    # Workers count dead letters for their metrics; what stands in one they cannot read.
+    "count_dead": (WORKERS | READERS, lambda a: a.reports.count_dead(a.conn, DeadFilter())),
     "page_dead_ids": (
-        READERS,
+        WORKERS | READERS,
         lambda a: a.reports.page_dead_ids(a.conn, DeadFilter(), after=JobId(0), upto=JobId(9), limit=5),
     ),
     "show_dead": (READERS, lambda a: a.reports.show_dead(a.conn, JobId(1))),
@@ -158,7 +163,8 @@ QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
     "list_jobs, done": (READERS, lambda a: a.list_jobs(State.DONE)),
     "show_job": (READERS, lambda a: a.reports.show_job(a.conn, JobId(1))),
     "has_ready": (WORKERS | READERS, lambda a: a.reports.has_ready(a.conn, [QUEUE], [KIND])),
-    "look": (READERS, lambda a: Overview(a.store.schema).look(a.conn)),
+    "glance": (WORKERS | READERS, lambda a: Overview(a.store.schema).glance(a.conn)),
+    "look": (WORKERS | READERS, lambda a: Overview(a.store.schema).look(a.conn)),
     "check_version": (EVERYBODY, lambda a: migrate.check_version(a.conn, a.store.schema)),
 }
 """Every method of the reports and of the overview, and who may call it."""
@@ -181,7 +187,11 @@ FORGERIES = {
 """What no statement of jobq does, and who could do it all the same."""
 
 RIGHTS = {
-    "dead_letter": {"worker": "INSERT", "reader": "SELECT", "operator": "DELETE UPDATE(redrives)"},
+    "dead_letter": {
+        "worker": "INSERT SELECT(died_at) SELECT(id) SELECT(kind) SELECT(queue)",
+        "reader": "SELECT",
+        "operator": "DELETE UPDATE(redrives)",
+    },
     "done": {"worker": "INSERT", "reader": "SELECT"},
     **{f"done_{slot}": {"worker": "SELECT TRUNCATE"} for slot in range(8)},
     "empty_oldest_slot()": {"worker": "EXECUTE"},

@@ -264,6 +264,7 @@ CASES = [
     Case("list_unserved", "1000", {"job_waiting"}),
     Case("count_running", "", {"job_held"}),
     Case("count_dead_by_queue", "10001", {"dead_letter_queue"}),
+    Case("find_oldest_dead", "", {"dead_letter_died"}),
     Case("list_waiting", "50", {"job_pkey"}),
     Case("list_running", "50", {"job_held"}),
     Case("list_done", "50", DONE_IDS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ import asyncpg
 
 from jobq import Queue
 from jobq.db.roles import roles_sql
+from jobq.telemetry.json_lines import JsonLines
+from jobq.telemetry.tracing import Tracing
 from tests.docs.conftest import PROCESSES, Told, Work, discard, line_with
 from tests.docs.snippets import commands, run, snippets
 
@@ -154,3 +157,21 @@ async def test_the_security_page_gives_roles_to_users_and_redacts_fields(db: Con
 
     assert may_enqueue is True
     assert names["queue"].handlers["charge_card"].signature.redact == ("buyer.token", "card_number")
+
+
+async def test_the_telemetry_page_sets_up_logs_and_traces() -> None:
+    """Its configuration of `logging` makes lines of JSON, and its queue is traced."""
+    logs, traces = snippets("docs/telemetry.md", "python")
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        await run(logs, {})
+        formatters = [type(handler.formatter) for handler in root.handlers]
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    names: dict[str, Any] = {}
+    await run(traces, names)
+
+    assert formatters == [JsonLines]
+    assert isinstance(names["queue"].tracing, Tracing)

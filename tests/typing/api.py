@@ -10,6 +10,7 @@ from typing import assert_type
 from asyncpg import Connection, Record
 
 from jobq import Enqueued, Job, NewJob, Queue, Snooze
+from jobq.telemetry.tracing import Tracing
 
 queue = Queue()
 
@@ -56,3 +57,8 @@ async def a_resource_has_the_type_that_was_asked_for(job: Job) -> None:
     assert_type(job.resource(dict), dict)  # type: ignore[type-arg]  # pyright: ignore[reportMissingTypeArgument]
     async with job.transaction() as conn:
         await conn.execute("select 1")
+
+
+def a_queue_may_be_traced() -> None:
+    assert_type(Queue(tracing=Tracing()).tracing, Tracing | None)
+    Queue(tracing=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -12,6 +12,7 @@ from jobq import Job, Queue
 from jobq.core.job import ClaimedJob
 from jobq.core.states import State
 from jobq.db.store import Sleeper, Store
+from jobq.telemetry.events import WakeUp
 from jobq.worker.claimer import Claimer
 from jobq.worker.supervisor import ExitCode
 from tests.worker.conftest import Working
@@ -42,9 +43,9 @@ class Looks:
             self._answered[queue] += 1
             return found
 
-        def counted_wake(claimer: Claimer) -> None:
+        def counted_wake(claimer: Claimer, source: WakeUp) -> None:
             self.woken[claimer.queue] += 1
-            wake(claimer)
+            wake(claimer, source)
 
         monkeypatch.setattr(Store, "claim_jobs", counted_claim)
         monkeypatch.setattr(Claimer, "wake", counted_wake)
@@ -163,7 +164,7 @@ async def test_a_job_between_the_look_and_the_sleep_is_found(
 
     monkeypatch.setattr(Store, "fall_asleep", enqueue_and_fall_asleep)
     # Without a listener: the look that it causes when it is ready would find the job as well.
-    monkeypatch.setattr(Claimer, "wake", lambda claimer: None)
+    monkeypatch.setattr(Claimer, "wake", lambda claimer, source: None)
     async with working(poll_s=NEVER_S):
         await within(5, until_true(lambda: late))
         await within(5, jobs.become(late[0], State.DONE))

@@ -39,7 +39,7 @@ async def test_permanent_is_a_dead_letter_at_once(queue: Queue, seen: Events, jo
         assert (now.attempt, len(now.errors)) == (1, 1)
         assert "raise Permanent" in now.errors[0]["traceback"]
         assert (
-            JobDied(job.id, kind, 1, "permanent failure", "jobq.errors.Permanent", "no such address")
+            JobDied(job.id, kind, 1, "permanent failure", "jobq.errors.Permanent", "no such address", "default")
             in seen.of(JobDied)
         )  # fmt: skip
 

@@ -67,7 +67,7 @@ async def the_worker_works(rows: Rows, seen: Events, jobs: Jobs) -> None:
     for job_id in (*healthy, held.id):
         await jobs.become(job_id, State.DONE)
 
-    await until_true(lambda: silent in {event.worker_id for event in seen.of(WorkerReaped)})
+    await until_true(lambda: silent in {event.silent_worker_id for event in seen.of(WorkerReaped)})
     assert held.id in reaped(seen)
 
 

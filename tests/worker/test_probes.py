@@ -121,10 +121,10 @@ async def test_other_methods_are_refused(client: Client, method: str) -> None:
     assert b"\r\nAllow: GET, HEAD\r\n" in await client.says(b"POST /healthz HTTP/1.1\r\n\r\n")
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "//healthz", "/healthz/", "/%2e%2e/etc/passwd"])
+@pytest.mark.parametrize("path", ["/", "/metrics/", "//healthz", "/healthz/", "/%2e%2e/etc/passwd"])
 async def test_other_paths_are_not_found(client: Client, path: str) -> None:
     """With those that are there."""
-    assert await client.ask(path) == (404, "there are /healthz and /readyz\n")
+    assert await client.ask(path) == (404, "there are /healthz, /readyz and /metrics\n")
 
 
 @pytest.mark.parametrize(

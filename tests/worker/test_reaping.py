@@ -140,7 +140,7 @@ async def test_the_jobs_of_a_silent_worker_are_run_by_another(
         reaped = await seen(WorkerReaped)
         await jobs.until({State.DONE: 3, State.RUNNING: 1})
 
-    assert (reaped.worker_id, reaped.jobs) == (dead, 3)
+    assert (reaped.silent_worker_id, reaped.jobs) == (dead, 3)
     assert sorted(work) == [(one.id, 2) for one in lost]
     assert sorted(seen.of(JobReaped), key=lambda event: event.id) == [JobReaped(one.id, "work", 1) for one in lost]
     assert [(await jobs.get(one.id)).state for one in kept] == [State.RUNNING]
@@ -210,7 +210,7 @@ async def test_the_row_of_a_dead_worker_that_holds_nothing_is_forgotten(
     async with working(**OFTEN):
         reaped = await seen(WorkerReaped)
 
-    assert (reaped.worker_id, reaped.jobs) == (dead, 0)
+    assert (reaped.silent_worker_id, reaped.jobs) == (dead, 0)
     assert await rows.count("worker") == 0
 
 

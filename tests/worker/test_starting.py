@@ -62,7 +62,7 @@ async def test_a_newer_schema_is_worked_with(queue: Queue, seen: Events, jobs: J
     async with working():
         await jobs.all_become(State.DONE, 1)
 
-    assert "is at version 99, newer than this code's" in seen.of(SchemaNewer)[0].message
+    assert "is at version 99, newer than this code's" in seen.of(SchemaNewer)[0].warning
 
 
 async def test_a_stop_ends_the_wait_for_the_database(tmp_path: Path, seen: Events) -> None:

@@ -103,12 +103,14 @@ begin
         to @producer@;
 
     -- worker: a producer, because handlers enqueue; runs jobs, and changes nothing of what they ask for. Adds to the
-    -- history and to the dead letters, and reads of both only the ring's partitions, which it empties.
+    -- history and to the dead letters; reads of the one the ring's partitions, which it empties, and of the other no more
+    -- than it takes to count them, for its metrics.
     grant select, delete, update (
         run_at, claimed_at, lease_until, first_failed_at, worker_id, attempt, crashes, fence, errors, alone_fence,
         lone_crashes
     ) on @schema@.job to @worker@;
     grant insert on @schema@.done, @schema@.dead_letter to @worker@;
+    grant select (id, queue, kind, died_at) on @schema@.dead_letter to @worker@;
     grant select, truncate on
         @schema@.done_0, @schema@.done_1, @schema@.done_2, @schema@.done_3, @schema@.done_4, @schema@.done_5,
         @schema@.done_6, @schema@.done_7

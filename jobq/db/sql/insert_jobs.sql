@@ -11,14 +11,15 @@
 -- $7 priorities        int[]
 -- $8 idempotency_keys  text[]    or null
 -- $9 max_attempts      int[]     or null: the handler's
+-- $10 headers          text      JSON object for all of them, or null
 with clock as materialized (select clock_timestamp() as now)
 insert into @schema@.job (
-    id, kind, payload, queue, run_at, enqueued_at, priority, idempotency_key, max_attempts
+    id, kind, payload, queue, run_at, enqueued_at, priority, idempotency_key, max_attempts, headers
 )
 select
     u.id, u.kind, u.payload::jsonb, u.queue,
     greatest(coalesce(u.run_at::timestamptz, clock.now + u.delay_s * interval '1 second'), clock.now),
-    clock.now, u.priority, u.idempotency_key, u.max_attempts
+    clock.now, u.priority, u.idempotency_key, u.max_attempts, $10::text::jsonb
 from unnest(
     $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[], $8::text[], $9::int[]
 ) as u (id, kind, payload, queue, run_at, delay_s, priority, idempotency_key, max_attempts)
