@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from jobq.cli import config, dead, demo, enqueue, jobs, kinds, migrate, roles, run, stats, systemd
+from jobq.cli import config, dead, demo, enqueue, explain, jobs, kinds, migrate, roles, run, stats, systemd
 from jobq.cli.ending import FAILED, end
 from jobq.cli.origins import Commands
 from jobq.cli.output import inner_frames
@@ -59,6 +59,7 @@ app.command("migrate", epilog=examples(migrate.EXAMPLES))(migrate.migrate)
 app.command("enqueue", epilog=examples(enqueue.EXAMPLES))(enqueue.enqueue)
 app.command("stats", epilog=examples(stats.EXAMPLES))(stats.stats)
 app.command("jobs", epilog=examples(jobs.EXAMPLES))(jobs.jobs)
+app.command("explain", epilog=examples(explain.EXAMPLES))(explain.explain)
 app.add_typer(dead.app, name="dead")
 app.command("kinds", epilog=examples(kinds.EXAMPLES))(kinds.kinds)
 app.command("config", epilog=examples(config.EXAMPLES))(config.config)

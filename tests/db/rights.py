@@ -152,6 +152,7 @@ QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
     "list_jobs, running": (WORKERS | READERS, lambda a: a.list_jobs(State.RUNNING)),
     "list_jobs, done": (READERS, lambda a: a.list_jobs(State.DONE)),
     "show_job": (READERS, lambda a: a.reports.show_job(a.conn, JobId(1))),
+    "explain_job": (READERS, lambda a: a.reports.explain_job(a.conn, JobId(1))),
     "has_ready": (WORKERS | READERS, lambda a: a.reports.has_ready(a.conn, [QUEUE], [KIND])),
     "look": (READERS, lambda a: Overview(a.store.schema).look(a.conn)),
     "check_version": (EVERYBODY, lambda a: migrate.check_version(a.conn, a.store.schema)),
@@ -175,7 +176,11 @@ FORGERIES = {
 }
 """What no statement of jobq does, and who could do it all the same."""
 
+COMPUTED_VIEWS = ("v1_queue_depth", "v1_oldest_ready", "v1_unserved", "v1_rates", "v1_dead_by_kind")
+PLAIN_VIEWS = ("v1_dead_letters", "v1_oldest_dead", "v1_workers", "v1_table_sizes")
+
 RIGHTS = {
+    "counted(bigint,text,text,bigint)": {"reader": "EXECUTE"},
     "dead_letter": {"worker": "INSERT", "reader": "SELECT", "operator": "DELETE UPDATE(redrives)"},
     "done": {"worker": "INSERT", "reader": "SELECT"},
     **{f"done_{slot}": {"worker": "SELECT TRUNCATE"} for slot in range(8)},
@@ -183,7 +188,8 @@ RIGHTS = {
     "enqueue(text,jsonb,text,timestamp with time zone,integer,text,interval,integer,jsonb,boolean)": {
         "producer": "EXECUTE"
     },
-    "history": {"worker": "SELECT"},
+    "explain(bigint)": {"reader": "EXECUTE"},
+    "history": {"worker": "SELECT", "reader": "SELECT"},
     "idempotency_key": {
         "producer": "INSERT SELECT UPDATE(job_id) UPDATE(until)",
         "worker": "DELETE",
@@ -204,13 +210,18 @@ RIGHTS = {
     "job_id_seq": {"producer": "USAGE"},
     "kind_stat": {"worker": "DELETE INSERT SELECT UPDATE(counts)", "reader": "SELECT"},
     "migration": {"producer": "SELECT", "worker": "SELECT", "reader": "SELECT"},
+    "moment(timestamp with time zone,timestamp with time zone)": {"reader": "EXECUTE"},
     "notify_sleepers(text[])": {"producer": "EXECUTE", "operator": "EXECUTE"},
     "sleeper": {
         "producer": "SELECT(queue) SELECT(until)",
         "worker": "DELETE INSERT SELECT UPDATE(until)",
         "operator": "SELECT(queue) SELECT(until)",
     },
+    "spell(double precision)": {"reader": "EXECUTE"},
     "take_key(text,text,bigint,interval)": {"producer": "EXECUTE", "operator": "EXECUTE"},
+    "told(text,text)": {"reader": "EXECUTE"},
+    **{f"{view}()": {"reader": "EXECUTE"} for view in COMPUTED_VIEWS},
+    **{view: {"reader": "SELECT"} for view in (*COMPUTED_VIEWS, *PLAIN_VIEWS)},
     "with_error(jsonb,jsonb)": {"worker": "EXECUTE"},
     "worker": {"worker": "DELETE INSERT SELECT UPDATE(lease_until)", "reader": "SELECT"},
 }

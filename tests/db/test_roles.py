@@ -149,7 +149,11 @@ async def test_before_the_first_migration_it_says_what_to_do(
     first = {(name, role) for name, role, _ in await empty_conn.fetch(GRANTED, schema) if role is not None}
     await empty_conn.execute(roles_sql(schema, prefix=prefix))
 
-    assert [one for one in said if "is at version 0, this script is for version 2" in one and "run this script" in one]
+    assert [
+        one
+        for one in said
+        if f"is at version 0, this script is for version {migrate.newest_version()}" in one and "run this script" in one
+    ]
     assert {role.removeprefix(prefix) for _, role in first} == {"reader"}
     assert not any("(" in name for name, _ in first)
     granted = {(name, role) for name, role, _ in await empty_conn.fetch(GRANTED, schema) if role is not None}

@@ -34,7 +34,7 @@ begin
         select c.relname
         from pg_class c
         where c.relnamespace = (select n.oid from pg_namespace n where n.nspname = (parse_ident($name$@schema@$name$))[1])
-            and c.relkind in ('r', 'p')
+            and c.relkind in ('r', 'p', 'v')
             and c.relowner <> (select r.oid from pg_roles r where r.rolname = (parse_ident($name$@owner@$name$))[1])
     loop
         execute format('alter table %s.%I owner to %s', $name$@schema@$name$, object.relname, $name$@owner@$name$);
@@ -116,7 +116,17 @@ begin
     grant execute on function @schema@.with_error(jsonb, jsonb), @schema@.empty_oldest_slot() to @worker@;
 
     -- reader: sees everything, payloads too, and writes nothing.
-    grant select on @schema@.job, @schema@.done, @schema@.dead_letter, @schema@.worker, @schema@.kind_stat to @reader@;
+    grant select on
+        @schema@.job, @schema@.done, @schema@.dead_letter, @schema@.worker, @schema@.kind_stat, @schema@.history,
+        @schema@.v1_queue_depth, @schema@.v1_oldest_ready, @schema@.v1_unserved, @schema@.v1_rates,
+        @schema@.v1_dead_by_kind, @schema@.v1_dead_letters, @schema@.v1_oldest_dead, @schema@.v1_workers,
+        @schema@.v1_table_sizes
+        to @reader@;
+    grant execute on function
+        @schema@.explain(bigint), @schema@.spell(float8), @schema@.moment(timestamptz, timestamptz),
+        @schema@.counted(bigint, text, text, bigint), @schema@.told(text, text), @schema@.v1_queue_depth(),
+        @schema@.v1_oldest_ready(), @schema@.v1_unserved(), @schema@.v1_rates(), @schema@.v1_dead_by_kind()
+        to @reader@;
 
     -- operator: a reader who redrives and deletes dead letters. A redrive adds the job again, with its past.
     grant delete, update (redrives) on @schema@.dead_letter to @operator@; -- the update is for the row locks
