@@ -20,6 +20,7 @@ from benchmarks import (
     outage,
     pinned,
     recovery,
+    see,
     soak,
     throughput,
 )
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "pinned": pinned.measure,
     "recovery": recovery.measure,
     "rivals": rivals.measure,
+    "see": see.measure,
     "soak": soak.measure,
     "throughput": throughput.measure,
 }

@@ -115,6 +115,7 @@ def bounds(batch: int) -> dict[str, Bound]:
         "look for the unserved": Bound("list_unserved", "", 1, 10 * UNSERVED_LOOK + 1_000),
         "explain one that runs": Bound("explain_job", f"{FIRST_HELD + 7}", 1, 2_000),
         "explain the last in its queue": Bound("explain_job", "9990", 1, COUNT_LIMIT + 3_000),
+        "read the standing": Bound("read_standing", "", 1, COUNT_LIMIT + 2_000),
         "sum an hour": Bound("list_kinds", f"{WINDOW_S}", 1, 1_000),
     }
 

@@ -10,6 +10,7 @@ from jobq.core.job import JobId
 from jobq.core.position import FRONT
 from jobq.core.states import State
 from jobq.db import migrate
+from jobq.db.facts import FactReports
 from jobq.db.overview import Overview
 from jobq.db.reports import DeadFilter, JobFilter, Reports
 from jobq.db.store import KindCount, Owned, Sleeper
@@ -155,6 +156,8 @@ QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
     "explain_job": (READERS, lambda a: a.reports.explain_job(a.conn, JobId(1))),
     "has_ready": (WORKERS | READERS, lambda a: a.reports.has_ready(a.conn, [QUEUE], [KIND])),
     "look": (READERS, lambda a: Overview(a.store.schema).look(a.conn)),
+    # What a role may not see is left out: tests/db/test_doctor.py.
+    "gather": (EVERYBODY, lambda a: FactReports(a.store.schema).gather(a.conn)),
     "check_version": (EVERYBODY, lambda a: migrate.check_version(a.conn, a.store.schema)),
 }
 """Every method of the reports and of the overview, and who may call it."""
