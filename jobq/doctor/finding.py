@@ -49,6 +49,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     kinds: Sequence[KindRules] = ()
 
 
+def counted(count: int, noun: str) -> str:
+    """Return how many of what: `1 day`, `3 days`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def first_few(names: Iterable[str]) -> str:
     """Return the first few *names* for a sentence, and how many more there are."""
     listed = list(names)

@@ -42,7 +42,7 @@ def check_connections(server: ServerFacts) -> Iterator[Finding]:
         yield Finding(
             severity=Severity.HURTS if server.connections_left < LAST_CONNECTIONS else Severity.LOOK,
             code="connections",
-            title=f"{server.connections_left} connections are left for ordinary roles",
+            title=f"connections left for ordinary roles: {server.connections_left}",
             detail="a worker takes five, and the pool of its handlers up to ten",
             remedy="raise max_connections or the database's limit, close idle sessions, or put PgBouncer in front",
         )

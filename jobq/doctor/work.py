@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobq.db.facts import InstanceFacts
-from jobq.db.overview import Standing
-from jobq.doctor.finding import Finding, KindRules, Severity, Surroundings, first_few
+from jobq.db.overview import COUNT_LIMIT, Standing
+from jobq.doctor.finding import Finding, KindRules, Severity, Surroundings, counted, first_few
 
 UNSEEN_S = 86_400.0
 NEAR = 0.8
@@ -32,10 +32,12 @@ def check_unserved(standing: Standing) -> Iterator[Finding]:
 def check_dead_letters(instance: InstanceFacts) -> Iterator[Finding]:
     """A dead letter waits for a person."""
     if instance.oldest_dead_s is not None and instance.oldest_dead_s > UNSEEN_S:
+        many = instance.dead_letters > COUNT_LIMIT
+        letters = f"more than {COUNT_LIMIT:,} dead letters" if many else counted(instance.dead_letters, "dead letter")
         yield Finding(
             severity=Severity.LOOK,
             code="dead-letters",
-            title=f"{instance.dead_letters:,} dead letters, the oldest {instance.oldest_dead_s / 86_400:,.0f} days old",
+            title=f"{letters}, the oldest {counted(int(instance.oldest_dead_s // 86_400), 'day')} old",
             detail="nobody has decided about them, and they are never deleted by themselves",
             remedy="jobq dead list; then redrive or delete them",
         )

@@ -59,7 +59,7 @@ async def test_each_finding_has_its_remedy_and_the_worst_says_the_code(rows: Row
     assert title == "will hurt: index dead_letter_died is missing"
     assert detail.startswith("  what looked up")
     assert remedy.startswith("  remedy: create index concurrently dead_letter_died on")
-    assert (empty, second) == ("", "worth a look: 1 dead letters, the oldest 2 days old")
+    assert (empty, second) == ("", "worth a look: 1 dead letter, the oldest 2 days old")
     assert last == "1 will hurt, 1 worth a look"
 
 

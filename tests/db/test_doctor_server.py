@@ -79,7 +79,7 @@ async def test_the_last_connections_are_counted(rows: Rows, limit: int, severity
         await rows.run(f"alter database {database} connection limit -1")
 
     assert finding.severity is severity
-    assert int(finding.title.split()[0]) < limit
+    assert int(finding.title.split()[-1]) < limit
 
 
 async def test_a_notification_queue_that_fills_up_is_found(schema: str) -> None:
