@@ -27,6 +27,7 @@ from jobq.settings import (
     DSN_VARIABLES,
     LISTEN_DSN_VARIABLE,
     PREPARED_STATEMENTS_VARIABLE,
+    Access,
     check_dsn,
     find_dsn,
     read_switch,
@@ -179,6 +180,17 @@ Embedded = Annotated[
 ]
 
 
+def stated_access(
+    dsn: StatedDsn | None, listen_dsn: StatedDsn | None, prepared: StatedSwitch | None, *, is_typed: bool
+) -> Access:
+    """Return what of the way to the database was typed, or what was not."""
+    return Access(
+        dsn=dsn.text if dsn is not None and dsn.is_typed is is_typed else None,
+        listen_dsn=listen_dsn.text if listen_dsn is not None and listen_dsn.is_typed is is_typed else None,
+        prepared_statements=prepared.is_on if prepared is not None and prepared.is_typed is is_typed else None,
+    )
+
+
 @contextmanager
 def embedded_server(*, is_to_stay: bool = True) -> Iterator[str]:
     """Start or join the server of the current directory, say so, and give its DSN; stop it if it was started.
@@ -217,16 +229,19 @@ def on_connection(instance: Instance, work: Callable[[AnyConnection], Awaitable[
     Raises `SchemaError` with the command to run, or `DatabaseUnavailableError`.
     """
     with dsn_of(instance) as dsn:
-        return asyncio.run(_on_connection(dsn, instance, work))
+        return asyncio.run(on_connection_to(dsn, instance, work))
 
 
-async def _on_connection(dsn: str, instance: Instance, work: Callable[[AnyConnection], Awaitable[T]]) -> T:
+async def on_connection_to(
+    dsn: str, instance: Instance, work: Callable[[AnyConnection], Awaitable[T]], *, any_version: bool = False
+) -> T:
+    """Do what `on_connection` does, in a running loop. With *any_version* the schema may be older, or missing."""
     if instance.embedded:
         await migrate_embedded(dsn, instance.schema)
     with driver_errors():
         conn = await connect(dsn, role="cli")
         try:
-            if warning := await check_version(conn, instance.schema):
+            if not any_version and (warning := await check_version(conn, instance.schema)):
                 say(warning)
             return await work(conn)
         finally:

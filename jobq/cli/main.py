@@ -4,6 +4,8 @@
     1    something failed: a job's dead letter that is not there, a statement that PostgreSQL refused, your own code
     2    the command line is wrong, or the job that `jobq enqueue` is given
     3    run: the drain ran out, and jobs were handed back
+    4    doctor: something is worth a look
+    5    doctor: something will hurt
     75   the database is not there
     78   wrong configuration: no DSN, no schema, no such app:queue, a setting that cannot be; starting again will not
          help
@@ -23,7 +25,7 @@ from typing import Annotated
 
 import typer
 
-from jobq.cli import config, dead, demo, enqueue, jobs, kinds, migrate, roles, run, stats, systemd
+from jobq.cli import config, dead, demo, doctor, enqueue, explain, jobs, kinds, migrate, roles, run, stats, systemd
 from jobq.cli.ending import FAILED, end
 from jobq.cli.origins import Commands
 from jobq.cli.output import inner_frames
@@ -44,6 +46,7 @@ Examples:
 
 Exit codes:
   0 done, 1 failed, 2 wrong command line, 3 run: jobs were handed back,
+  4 doctor: worth a look, 5 doctor: will hurt,
   75 no database, 78 wrong configuration, 130 interrupted"""
 
 app = typer.Typer(
@@ -59,7 +62,9 @@ app.command("migrate", epilog=examples(migrate.EXAMPLES))(migrate.migrate)
 app.command("enqueue", epilog=examples(enqueue.EXAMPLES))(enqueue.enqueue)
 app.command("stats", epilog=examples(stats.EXAMPLES))(stats.stats)
 app.command("jobs", epilog=examples(jobs.EXAMPLES))(jobs.jobs)
+app.command("explain", epilog=examples(explain.EXAMPLES))(explain.explain)
 app.add_typer(dead.app, name="dead")
+app.command("doctor", epilog=examples(doctor.EXAMPLES))(doctor.doctor)
 app.command("kinds", epilog=examples(kinds.EXAMPLES))(kinds.kinds)
 app.command("config", epilog=examples(config.EXAMPLES))(config.config)
 app.command("roles", epilog=examples(roles.EXAMPLES))(roles.roles)

@@ -25,10 +25,9 @@ from jobq.cli.database import (
     Embedded,
     ListenDsn,
     PreparedStatements,
-    StatedDsn,
-    StatedSwitch,
     embedded_server,
     migrate_embedded,
+    stated_access,
 )
 from jobq.cli.ending import FAILED, HANDED_BACK, StopLimit, bounded_end, end_now
 from jobq.cli.logs import LogFormat, LogLevel, keep_log_enabled, show_log
@@ -48,7 +47,7 @@ from jobq.cli.worker_options import (
     times_of,
 )
 from jobq.errors import ConfigurationError
-from jobq.settings import DEFAULT_SLOTS, Access, WorkerSettings
+from jobq.settings import DEFAULT_SLOTS, WorkerSettings
 from jobq.worker.probes import Address, listen
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def run(
             else:
                 # What is typed goes before the code; what is configured stands in where the code leaves it open.
                 typed, configured = (
-                    _access(dsn, listen_dsn, prepared_statements, is_typed=is_typed) for is_typed in (True, False)
+                    stated_access(dsn, listen_dsn, prepared_statements, is_typed=is_typed) for is_typed in (True, False)
                 )
                 queue.access = typed.over(queue.access).over(configured)
             settings = _settings(queue, slots, default_slots, times)
@@ -170,17 +169,6 @@ async def _work(make_worker: Callable[[], Awaitable[Worker]], stop_limit: StopLi
     if worker.is_stuck:
         end_now(code)
     return code
-
-
-def _access(
-    dsn: StatedDsn | None, listen_dsn: StatedDsn | None, prepared: StatedSwitch | None, *, is_typed: bool
-) -> Access:
-    """Return what of it was typed, or what was not."""
-    return Access(
-        dsn=dsn.text if dsn is not None and dsn.is_typed is is_typed else None,
-        listen_dsn=listen_dsn.text if listen_dsn is not None and listen_dsn.is_typed is is_typed else None,
-        prepared_statements=prepared.is_on if prepared is not None and prepared.is_typed is is_typed else None,
-    )
 
 
 def _settings(

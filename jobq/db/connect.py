@@ -130,6 +130,11 @@ def _tls_fault(error: Exception) -> Exception | None:
     return fault if is_refusal else None
 
 
+def is_refusal(error: DatabaseError) -> bool:
+    """Say whether *error* is that the role lacks a right."""
+    return isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError)
+
+
 def leaves_doubt(error: BaseException) -> bool:
     """Say whether a connection that raised *error*, the driver's or ours, must not be used again."""
     if not isinstance(error, Exception) or isinstance(error, DatabaseUnavailableError | SchemaError):

@@ -22,6 +22,8 @@ from jobq.errors import MigrationError, SchemaError
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
+    from jobq.db.connect import AnyConnection
+
 LOCK_TIMEOUT_S = 3.0
 """How long a migration waits for a lock; everything behind it in the lock's queue waits as long."""
 
@@ -73,7 +75,7 @@ def as_sql(schema: str, *, after: int = 0) -> str:
     return "\n".join(parts)
 
 
-async def current_version(conn: Connection[Record], schema: str) -> int:
+async def current_version(conn: AnyConnection, schema: str) -> int:
     """Return the version of *schema* in the database, 0 if jobq is not installed there."""
     with driver_errors():
         if not await conn.fetchval(_sql(schema, "find_instance"), schema):
@@ -82,7 +84,7 @@ async def current_version(conn: Connection[Record], schema: str) -> int:
         return version
 
 
-async def check_version(conn: Connection[Record], schema: str) -> str | None:
+async def check_version(conn: AnyConnection, schema: str) -> str | None:
     """Compare the database with this code. Returns a warning if the schema is newer, which is compatible.
 
     Raises `SchemaError` with the command to run if the schema is missing or older.

@@ -119,6 +119,14 @@ class JobDetail(ListedJob, frozen=True):
     headers: str | None
 
 
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a job is not running, as the SQL function `explain` says. *numbers* is JSON text: those of the sentence."""
+
+    reason: str
+    sentence: str
+    numbers: str
+
+
 _JOB_FRAGMENTS = {"kind": "j.kind = {}", "queue": "j.queue = {}", "before": "j.id < {}"}
 
 # In the words of the index of waiting jobs, so that it may be used to find a few beside millions of others.
@@ -189,6 +197,13 @@ class Reports:
         with driver_errors():
             row = await conn.fetchrow(self._sql["show_job"], job_id)
         return None if row is None else JobDetail(*row)
+
+    async def explain_job(self, conn: AnyConnection, job_id: JobId) -> Explanation:
+        """Say why a job is not running, or that it runs or has ended. One that is nowhere has the reason `unknown`."""
+        with driver_errors():
+            row = await conn.fetchrow(self._sql["explain_job"], job_id)
+        assert row is not None  # the function answers always
+        return Explanation(*row)
 
     async def has_ready(self, conn: AnyConnection, queues: Sequence[str], kinds: Sequence[str]) -> bool:
         """Say whether any job of these queues and kinds is ready now."""

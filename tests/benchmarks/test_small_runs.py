@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import backlog, footprint, latency, memory, mixed, neighbour, pinned, telemetry, throughput
+from benchmarks import backlog, footprint, latency, memory, mixed, neighbour, pinned, see, telemetry, throughput
 from benchmarks.database import SCHEMA, fresh_schema
 from jobq.db.migrate import set_history
 from jobq.embedded import temporary
@@ -160,6 +160,17 @@ async def test_memory(dsn: str, options: argparse.Namespace) -> None:
 
     assert report.void == ""
     assert set(report.spread) == {*(f"rss_mb.{20 * tenth}" for tenth in range(1, 11)), "growth_mb"}
+
+
+async def test_see(dsn: str, options: argparse.Namespace) -> None:
+    """Each command and each view, with few jobs."""
+    options.jobs = 700
+
+    report = await see.measure(dsn, options)
+
+    assert report.void == ""
+    assert {"stats_ms", "explain_ms", "doctor_ms", "views_ms", "view", "process"} == set(report.figures)
+    assert report.parameters["dead"] == 10
 
 
 async def test_a_run_whose_jobs_are_not_on_record_is_void(

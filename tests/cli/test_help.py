@@ -83,7 +83,7 @@ def test_the_docs_tell_the_exit_codes() -> None:
     in_code = re.findall(r"^    (\d+) +", main.__doc__ or "", re.MULTILINE)
     in_docs = re.findall(r"^\| (\d+) \|", (REPOSITORY / "docs" / "command-line.md").read_text(), re.MULTILINE)
 
-    assert in_docs == in_code == ["0", "1", "2", "3", "75", "78", "130"]
+    assert in_docs == in_code == ["0", "1", "2", "3", "4", "5", "75", "78", "130"]
 
 
 async def test_the_version_is_that_of_the_package(run: Run) -> None:

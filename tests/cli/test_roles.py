@@ -88,10 +88,10 @@ async def test_a_worker_of_the_role_worker_does_all_that_a_worker_does(
     [
         ("producer", {"enqueue"}),
         ("worker", {"enqueue"}),
-        ("reader", {"stats", "jobs", "jobs ID", "dead list", "dead show"}),
+        ("reader", {"stats", "explain", "jobs", "jobs ID", "dead list", "dead show"}),
         (
             "operator",
-            {"enqueue", "stats", "jobs", "jobs ID", "dead list", "dead show", "dead redrive", "dead delete"},
+            {"enqueue", "stats", "explain", "jobs", "jobs ID", "dead list", "dead show", "dead redrive", "dead delete"},
         ),
     ],
 )
@@ -103,6 +103,7 @@ async def test_a_role_can_run_its_commands_and_no_others(
     commands = {
         "enqueue": ("enqueue", "send_receipt", "{}"),
         "stats": ("stats",),
+        "explain": ("explain", await rows.scheduled()),
         "jobs": ("jobs",),
         "jobs ID": ("jobs", await rows.waiting()),
         "dead list": ("dead", "list"),

@@ -10,6 +10,7 @@ from jobq.core.job import JobId
 from jobq.core.position import FRONT
 from jobq.core.states import State
 from jobq.db import migrate
+from jobq.db.facts import FactReports
 from jobq.db.overview import Overview
 from jobq.db.reports import DeadFilter, JobFilter, Reports
 from jobq.db.store import KindCount, Owned, Sleeper
@@ -162,9 +163,12 @@ QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
     "list_jobs, running": (WORKERS | READERS, lambda a: a.list_jobs(State.RUNNING)),
     "list_jobs, done": (READERS, lambda a: a.list_jobs(State.DONE)),
     "show_job": (READERS, lambda a: a.reports.show_job(a.conn, JobId(1))),
+    "explain_job": (READERS, lambda a: a.reports.explain_job(a.conn, JobId(1))),
     "has_ready": (WORKERS | READERS, lambda a: a.reports.has_ready(a.conn, [QUEUE], [KIND])),
     "glance": (WORKERS | READERS, lambda a: Overview(a.store.schema).glance(a.conn)),
-    "look": (WORKERS | READERS, lambda a: Overview(a.store.schema).look(a.conn)),
+    "look": (READERS, lambda a: Overview(a.store.schema).look(a.conn)),
+    # What a role may not see is left out: tests/db/test_doctor.py.
+    "gather": (EVERYBODY, lambda a: FactReports(a.store.schema).gather(a.conn)),
     "check_version": (EVERYBODY, lambda a: migrate.check_version(a.conn, a.store.schema)),
 }
 """Every method of the reports and of the overview, and who may call it."""
@@ -186,9 +190,15 @@ FORGERIES = {
 }
 """What no statement of jobq does, and who could do it all the same."""
 
+COMPUTED_VIEWS = ("v1_queue_depth", "v1_oldest_ready", "v1_unserved", "v1_rates", "v1_dead_by_kind")
+WATCHED_VIEWS = ("v1_queue_depth", "v1_oldest_ready", "v1_unserved", "v1_oldest_dead", "v1_workers")
+"""Those whose figures are among a worker's metrics."""
+PLAIN_VIEWS = ("v1_dead_letters", "v1_oldest_dead", "v1_workers", "v1_table_sizes")
+
 RIGHTS = {
+    "counted(bigint,text,text,bigint)": {"reader": "EXECUTE"},
     "dead_letter": {
-        "worker": "INSERT SELECT(died_at) SELECT(id) SELECT(kind) SELECT(queue)",
+        "worker": "INSERT SELECT(id) SELECT(kind) SELECT(queue)",
         "reader": "SELECT",
         "operator": "DELETE UPDATE(redrives)",
     },
@@ -198,7 +208,8 @@ RIGHTS = {
     "enqueue(text,jsonb,text,timestamp with time zone,integer,text,interval,integer,jsonb,boolean)": {
         "producer": "EXECUTE"
     },
-    "history": {"worker": "SELECT"},
+    "explain(bigint)": {"reader": "EXECUTE"},
+    "history": {"worker": "SELECT", "reader": "SELECT"},
     "idempotency_key": {
         "producer": "INSERT SELECT UPDATE(job_id) UPDATE(until)",
         "worker": "DELETE",
@@ -219,13 +230,20 @@ RIGHTS = {
     "job_id_seq": {"producer": "USAGE"},
     "kind_stat": {"worker": "DELETE INSERT SELECT UPDATE(counts)", "reader": "SELECT"},
     "migration": {"producer": "SELECT", "worker": "SELECT", "reader": "SELECT"},
+    "moment(timestamp with time zone,timestamp with time zone)": {"reader": "EXECUTE"},
     "notify_sleepers(text[])": {"producer": "EXECUTE", "operator": "EXECUTE"},
     "sleeper": {
         "producer": "SELECT(queue) SELECT(until)",
         "worker": "DELETE INSERT SELECT UPDATE(until)",
         "operator": "SELECT(queue) SELECT(until)",
     },
+    "spell(double precision)": {"reader": "EXECUTE"},
     "take_key(text,text,bigint,interval)": {"producer": "EXECUTE", "operator": "EXECUTE"},
+    "told(text,text)": {"reader": "EXECUTE"},
+    **{f"{view}()": {"reader": "EXECUTE"} for view in COMPUTED_VIEWS},
+    **{f"{view}()": {"worker": "EXECUTE", "reader": "EXECUTE"} for view in COMPUTED_VIEWS if view in WATCHED_VIEWS},
+    **{view: {"reader": "SELECT"} for view in (*COMPUTED_VIEWS, *PLAIN_VIEWS)},
+    **{view: {"worker": "SELECT", "reader": "SELECT"} for view in WATCHED_VIEWS},
     "with_error(jsonb,jsonb)": {"worker": "EXECUTE"},
     "worker": {"worker": "DELETE INSERT SELECT UPDATE(lease_until)", "reader": "SELECT"},
 }

@@ -30,9 +30,11 @@ FROZEN = {
     "0001_initial.sql": "d979d9a8aabe0d51ba895294b6a921eae3b7e9ee3581f79a5074b947a2143b6b",
     "0002_worker.sql": "42adb38ca2493db61b84fbc871e05518498094e81fd4501a438c3ff058de5bfb",
     "0003_records.sql": "36a5b73713e2f5c9fcf170d52ac9600ea81aa487807c4f0e990e3986f07aa716",
+    "0004_see.sql": "2565489ad4bc6e81d22ab39f37753b488f0b10b5548abb849debbaaea25c28f3",
 }
 
-RELEASES = [(1, "initial"), (2, "worker"), (3, "records")]
+RELEASES = [(1, "initial"), (2, "worker"), (3, "records"), (4, "see")]
+NEWEST = len(RELEASES)
 
 FOLDER = files("jobq.db").joinpath("migrations")
 DDL = re.compile(r"\b(create|alter|drop|truncate|comment|grant|revoke|reindex|cluster|vacuum|lock|listen)\b", re.I)
@@ -46,12 +48,12 @@ async def another(empty_conn: Conn, schema: str) -> object:
 
 
 @pytest.fixture
-def fourth_migration(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Pretend that this code has a migration 4, with the given SQL."""
+def next_migration(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Pretend that this code has one more migration, with the given SQL."""
     real = migrate.migrations()
 
     def pretend(text: str) -> None:
-        monkeypatch.setattr(migrate, "migrations", lambda: (*real, Migration(4, "fourth", text)))
+        monkeypatch.setattr(migrate, "migrations", lambda: (*real, Migration(NEWEST + 1, "next", text)))
 
     return pretend
 
@@ -72,7 +74,7 @@ async def test_an_empty_database_gets_everything(empty_conn: Conn, schema: str) 
     assert before == 0
     assert done == list(migrate.migrations())
     assert [tuple(row) for row in await applied(empty_conn, schema)] == RELEASES
-    assert await current_version(empty_conn, schema) == migrate.newest_version() == 3
+    assert await current_version(empty_conn, schema) == migrate.newest_version() == NEWEST
 
 
 async def test_a_second_run_changes_nothing(conn: Conn, schema: str) -> None:
@@ -203,17 +205,17 @@ async def test_the_script_makes_the_same_schema(conn: Conn, schema: str, another
 
 
 async def test_the_script_of_an_upgrade_begins_after_the_version(
-    conn: Conn, schema: str, fourth_migration: Callable[[str], None]
+    conn: Conn, schema: str, next_migration: Callable[[str], None]
 ) -> None:
     """It applies what is missing, and only that."""
-    fourth_migration("create table @schema@.fourth (id int);")
+    next_migration("create table @schema@.next (id int);")
 
-    for statement in statements(as_sql(schema, after=3)):
+    for statement in statements(as_sql(schema, after=NEWEST)):
         await conn.execute(statement)
 
-    assert [tuple(row) for row in await applied(conn, schema)] == [*RELEASES, (4, "fourth")]
-    assert await conn.fetchval(render("select count(*) from @schema@.fourth", schema)) == 0
-    assert "create schema" not in as_sql(schema, after=3)
+    assert [tuple(row) for row in await applied(conn, schema)] == [*RELEASES, (NEWEST + 1, "next")]
+    assert await conn.fetchval(render("select count(*) from @schema@.next", schema)) == 0
+    assert "create schema" not in as_sql(schema, after=NEWEST)
 
 
 async def test_the_script_of_nothing_has_no_transaction(schema: str) -> None:
@@ -225,51 +227,51 @@ async def test_the_script_of_nothing_has_no_transaction(schema: str) -> None:
 
 
 async def test_a_lock_that_is_not_to_be_had_changes_nothing(
-    conn: Conn, schema: str, other: Conn, fourth_migration: Callable[[str], None]
+    conn: Conn, schema: str, other: Conn, next_migration: Callable[[str], None]
 ) -> None:
     """After `lock_timeout` the migration gives way to whoever it would hold up, and says so (F88)."""
-    fourth_migration("create table @schema@.fourth (id int); alter table @schema@.job add column fourth int;")
+    next_migration("create table @schema@.next (id int); alter table @schema@.job add column next int;")
     before = await catalogue(conn, schema)
 
     async with other.transaction():
         await other.execute(render("lock table @schema@.job in access share mode", schema))
-        with pytest.raises(MigrationError, match=r"0004 \(fourth\) did not get its lock within 0.1 s .* run it again"):
+        with pytest.raises(MigrationError, match=r"0005 \(next\) did not get its lock within 0.1 s .* run it again"):
             await migrate.migrate(conn, schema, lock_timeout_s=0.1)
 
     assert await catalogue(conn, schema) == before
-    assert await current_version(conn, schema) == 3
+    assert await current_version(conn, schema) == NEWEST
     assert await conn.fetchval("show lock_timeout") == "0"
-    assert [done.name for done in await migrate.migrate(conn, schema, lock_timeout_s=0.1)] == ["fourth"]
+    assert [done.name for done in await migrate.migrate(conn, schema, lock_timeout_s=0.1)] == ["next"]
 
 
 async def test_a_statement_that_fails_changes_nothing(
-    conn: Conn, schema: str, fourth_migration: Callable[[str], None]
+    conn: Conn, schema: str, next_migration: Callable[[str], None]
 ) -> None:
     """F90: a migration is one transaction: the tables that it made before the error are gone."""
-    fourth_migration("create table @schema@.fourth (id int); select 1 / 0;")
+    next_migration("create table @schema@.next (id int); select 1 / 0;")
     before = await catalogue(conn, schema)
 
     with pytest.raises(DatabaseError, match="division by zero"):
         await migrate.migrate(conn, schema)
 
     assert await catalogue(conn, schema) == before
-    assert await current_version(conn, schema) == 3
+    assert await current_version(conn, schema) == NEWEST
 
 
 async def test_what_came_before_a_failure_stays(
-    empty_conn: Conn, schema: str, fourth_migration: Callable[[str], None]
+    empty_conn: Conn, schema: str, next_migration: Callable[[str], None]
 ) -> None:
     """F90: each migration commits by itself, and the next run goes on where this one stopped."""
-    fourth_migration("select 1 / 0;")
+    next_migration("select 1 / 0;")
     with pytest.raises(DatabaseError):
         await migrate.migrate(empty_conn, schema)
-    assert await current_version(empty_conn, schema) == 3
-    fourth_migration("create table @schema@.fourth (id int);")
+    assert await current_version(empty_conn, schema) == NEWEST
+    next_migration("create table @schema@.next (id int);")
 
     done = await migrate.migrate(empty_conn, schema)
 
-    assert [each.version for each in done][-1] == 4
-    assert await current_version(empty_conn, schema) == 4
+    assert [each.version for each in done][-1] == NEWEST + 1
+    assert await current_version(empty_conn, schema) == NEWEST + 1
 
 
 # -- the version -------------------------------------------------------------------------------------
@@ -287,23 +289,23 @@ async def test_a_missing_instance_names_the_command(empty_conn: Conn, schema: st
 
 
 async def test_an_older_schema_names_the_command(
-    conn: Conn, schema: str, fourth_migration: Callable[[str], None]
+    conn: Conn, schema: str, next_migration: Callable[[str], None]
 ) -> None:
     """Code that is newer than its schema does not start (F91)."""
-    fourth_migration("select 1;")
+    next_migration("select 1;")
 
-    with pytest.raises(SchemaError, match="is at version 3, this code needs 4: run `jobq migrate"):
+    with pytest.raises(SchemaError, match=f"is at version {NEWEST}, this code needs {NEWEST + 1}: run `jobq migrate"):
         await check_version(conn, schema)
 
 
 async def test_a_newer_schema_is_a_warning(conn: Conn, schema: str) -> None:
     """Older code goes on working, and is told; migrating from it does nothing (F91)."""
-    await conn.execute(render("insert into @schema@.migration (version, name) values (7, 'later')", schema))
+    await conn.execute(render("insert into @schema@.migration (version, name) values (77, 'later')", schema))
 
     warning = await check_version(conn, schema)
 
     assert warning is not None
-    assert "is at version 7, newer than this code's 3: upgrade jobq soon" in warning
+    assert f"is at version 77, newer than this code's {NEWEST}: upgrade jobq soon" in warning
     assert await migrate.migrate(conn, schema) == []
 
 

@@ -20,9 +20,11 @@ WIDE = """
 """Fifty jobs of 190 kB that do not compress: some 30 pages each, beside the table."""
 
 OTHER_INDEXES = {
+    "dead_letter_queue": "list_queues",
     "done_id": "show_job",
     **{f"done_{slot}_id_idx": "list_done" for slot in range(8)},
     "history_pkey": "settle_done",
+    "kind_stat_at": "list_kinds",
     "idempotency_key_pkey": "take_keys",
     "idempotency_key_until": "purge_keys",
     "migration_pkey": "read_version",

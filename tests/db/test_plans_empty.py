@@ -21,8 +21,11 @@ async def test_an_empty_table_is_asked_cheaply(rows: Rows, mode: str, statistics
     if statistics == "true":
         await rows.run(FRESH)
 
+    # The second time: what stands in functions is planned while it runs, and the first plan reads the catalogue.
     plans = {
-        case.statement: await run(rows.conn, rows.store.schema, mode, case.statement, case.arguments)
+        case.statement: [
+            await run(rows.conn, rows.store.schema, mode, case.statement, case.arguments) for _ in range(2)
+        ][1]
         for case in CASES.values()
     }
 

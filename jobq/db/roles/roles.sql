@@ -36,7 +36,7 @@ begin
         select c.relname
         from pg_class c
         where c.relnamespace = (select n.oid from pg_namespace n where n.nspname = (parse_ident($name$@schema@$name$))[1])
-            and c.relkind in ('r', 'p')
+            and c.relkind in ('r', 'p', 'v')
             and c.relowner <> (select r.oid from pg_roles r where r.rolname = (parse_ident($name$@owner@$name$))[1])
     loop
         execute format('alter table %s.%I owner to %s', $name$@schema@$name$, object.relname, $name$@owner@$name$);
@@ -104,13 +104,18 @@ begin
 
     -- worker: a producer, because handlers enqueue; runs jobs, and changes nothing of what they ask for. Adds to the
     -- history and to the dead letters; reads of the one the ring's partitions, which it empties, and of the other no more
-    -- than it takes to count them, for its metrics.
+    -- than it takes to count them, for its metrics, which are those of the views.
     grant select, delete, update (
         run_at, claimed_at, lease_until, first_failed_at, worker_id, attempt, crashes, fence, errors, alone_fence,
         lone_crashes
     ) on @schema@.job to @worker@;
     grant insert on @schema@.done, @schema@.dead_letter to @worker@;
-    grant select (id, queue, kind, died_at) on @schema@.dead_letter to @worker@;
+    grant select (id, queue, kind) on @schema@.dead_letter to @worker@;
+    grant select on
+        @schema@.v1_queue_depth, @schema@.v1_oldest_ready, @schema@.v1_unserved, @schema@.v1_oldest_dead,
+        @schema@.v1_workers
+        to @worker@;
+    grant execute on function @schema@.v1_queue_depth(), @schema@.v1_oldest_ready(), @schema@.v1_unserved() to @worker@;
     grant select, truncate on
         @schema@.done_0, @schema@.done_1, @schema@.done_2, @schema@.done_3, @schema@.done_4, @schema@.done_5,
         @schema@.done_6, @schema@.done_7
@@ -124,7 +129,17 @@ begin
     grant execute on function @schema@.with_error(jsonb, jsonb), @schema@.empty_oldest_slot() to @worker@;
 
     -- reader: sees everything, payloads too, and writes nothing.
-    grant select on @schema@.job, @schema@.done, @schema@.dead_letter, @schema@.worker, @schema@.kind_stat to @reader@;
+    grant select on
+        @schema@.job, @schema@.done, @schema@.dead_letter, @schema@.worker, @schema@.kind_stat, @schema@.history,
+        @schema@.v1_queue_depth, @schema@.v1_oldest_ready, @schema@.v1_unserved, @schema@.v1_rates,
+        @schema@.v1_dead_by_kind, @schema@.v1_dead_letters, @schema@.v1_oldest_dead, @schema@.v1_workers,
+        @schema@.v1_table_sizes
+        to @reader@;
+    grant execute on function
+        @schema@.explain(bigint), @schema@.spell(float8), @schema@.moment(timestamptz, timestamptz),
+        @schema@.counted(bigint, text, text, bigint), @schema@.told(text, text), @schema@.v1_queue_depth(),
+        @schema@.v1_oldest_ready(), @schema@.v1_unserved(), @schema@.v1_rates(), @schema@.v1_dead_by_kind()
+        to @reader@;
 
     -- operator: a reader who redrives and deletes dead letters. A redrive adds the job again, with its past.
     grant delete, update (redrives) on @schema@.dead_letter to @operator@; -- the update is for the row locks
