@@ -81,7 +81,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(python=False, requires=["env"], tags=["ci"])
 def benchmarks(session: nox.Session) -> None:
     """Every benchmark once, small, and a tenth of `chaos`: does each still measure what it says?"""
-    pytest(session, "tests/benchmarks")
+    pytest(session, TWO_PROCESSES, "--dist=loadfile", "tests/benchmarks")
 
 
 @nox.session(python=False, requires=["env"], default=False)
