@@ -6,10 +6,11 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Self, cast
 
 from jobq.core.enqueue import answer_seconds, make_row
-from jobq.core.job import DEFAULT_QUEUE, Enqueued, JobId, NewJob
+from jobq.core.job import DEFAULT_QUEUE, Enqueued, JobId, JobRow, NewJob
 from jobq.core.names import kind_fault, queue_fault, schema_fault, shown
 from jobq.core.payload import encode
 from jobq.core.retry import Backoff
@@ -240,14 +241,16 @@ class Queue:
         warn_if_large([row])
         if conn is not None:
             check_connection(conn, autocommit)
-
-        async def add(headers: str | None) -> Enqueued:
-            async with self._pools.lend() if conn is None else nullcontext(conn) as used:
-                return await self._store.enqueue_job(
-                    used, row, answers_for_s=answers_for_s, notify=notify, headers=headers
-                )
-
+        add = partial(self._add_one, conn, row, answers_for_s, notify)
         return await (add(None) if self.tracing is None else self.tracing.enqueue([row], add))
+
+    async def _add_one(
+        self, conn: AnyConnection | None, row: JobRow, answers_for_s: float, notify: bool, headers: str | None
+    ) -> Enqueued:
+        if conn is not None:
+            return await self._store.enqueue_job(conn, row, answers_for_s=answers_for_s, notify=notify, headers=headers)
+        async with self._pools.lend() as own:
+            return await self._store.enqueue_job(own, row, answers_for_s=answers_for_s, notify=notify, headers=headers)
 
     async def enqueue_many(
         self,
