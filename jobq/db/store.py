@@ -103,15 +103,8 @@ class Store:
             if job.idempotency_key is None and headers is None:
                 job_id = await conn.fetchval(self._sql["enqueue_job"], *due, job.max_attempts, notify)
                 return Enqueued(job_id, True)
-            row = await conn.fetchrow(
-                self._sql["enqueue_keyed"],
-                *due,
-                job.idempotency_key,
-                answers_for_s,
-                job.max_attempts,
-                notify,
-                headers,
-            )
+            options = job.idempotency_key, answers_for_s, job.max_attempts, notify, headers
+            row = await conn.fetchrow(self._sql["enqueue_keyed"], *due, *options)
         assert row is not None
         return Enqueued(row[0], row[1])
 
