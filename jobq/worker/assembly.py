@@ -111,7 +111,7 @@ class Parts:
             emit=emit,
         )
         self.upkeep = Upkeep(store=self.store, link=self.links["upkeep"], every_s=settings.upkeep_s, emit=emit)
-        strays = Strays(store=self.store, worker_id=worker_id, in_hand=self._ids_in_hand, emit=emit)
+        self.strays = Strays(store=self.store, worker_id=worker_id, in_hand=self._ids_in_hand, emit=emit)
         scope = Scope(self.store, worker_id, resources, queue.pool, settings.cancel_grace_s)
         context = copy_context()
         for (name, executor_class), handlers in sorted(_by_executor(queue).items()):
@@ -142,7 +142,7 @@ class Parts:
                     stopping=stopping,
                     heartbeat=self.heartbeat,
                     quarantine=self.quarantine,
-                    strays=strays,
+                    strays=self.strays,
                     hears=lambda: self.listener.hears,
                     emit=emit,
                 )

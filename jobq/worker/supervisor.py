@@ -375,6 +375,7 @@ class Worker:
             if parts.running or parts.settler.backlog or parts.settler.given_up:
                 return
             async with parts.links["upkeep"].lend() as conn:
+                await parts.strays.release(conn)  # no next claim will
                 await parts.store.say_goodbye(conn, self.worker_id)
         except (DatabaseUnavailableError, ConflictError):
             pass  # The lease lapses and any reaper forgets the row.

@@ -85,6 +85,16 @@ async def test_a_goodbye_drops_only_one_s_own_row(rows: Rows) -> None:
     assert await rows.value("select array(select worker_id from @schema@.worker)") == [staying]
 
 
+async def test_a_goodbye_keeps_the_row_of_a_worker_that_holds_something(rows: Rows) -> None:
+    """A claim that it never heard of: its lease has to lapse, so that a reaper finds the job."""
+    attempt = await rows.running()
+    await rows.beat(attempt.worker_id)
+
+    await rows.store.say_goodbye(rows.conn, attempt.worker_id)
+
+    assert await rows.count("worker") == 1
+
+
 # -- the job's lease ---------------------------------------------------------------------------------
 
 

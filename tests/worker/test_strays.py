@@ -13,7 +13,7 @@ from jobq.core.states import State
 from jobq.db.store import Store
 from jobq.errors import DatabaseUnavailableError
 from jobq.telemetry.events import DatabaseAway, LeaseLost, StraysReleased
-from jobq.worker import pulse, reaper
+from jobq.worker import pulse
 from tests.worker.conftest import Working
 from tests.worker.observe import Events, Jobs
 
@@ -71,16 +71,12 @@ async def test_a_claim_without_an_answer_is_handed_back(
     assert await jobs.run("select max(crashes) from @schema@.done") == 0
 
 
-async def test_strays_of_a_worker_that_stops_at_once_come_back_by_their_lease(
-    queue: Queue,
-    jobs: Jobs,
-    working: Working,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_strays_of_a_worker_that_stops_at_once_are_handed_back_or_keep_its_lease(
+    queue: Queue, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
-    """There is no next claim that would hand them back: the jobs' own leases have to lapse."""
+    """There is no next claim: the goodbye does it. If that fails, the row of the worker stays, for a reaper to find."""
     monkeypatch.setattr(pulse, "FIRST_PAUSE_S", 5.0)
-    monkeypatch.setattr(reaper, "CRASH_PAUSE_SHARE", 0.0)
-    starts: list[int] = []
     claim = Store.claim_jobs
     lost = asyncio.Event()
 
@@ -91,18 +87,21 @@ async def test_strays_of_a_worker_that_stops_at_once_come_back_by_their_lease(
             raise DatabaseUnavailableError("injected: the answer was lost")
         return claimed
 
+    async def release_nothing(store: Store, *_: object) -> list[JobId]:
+        raise DatabaseUnavailableError("injected: the database is away")
+
     monkeypatch.setattr(Store, "claim_jobs", claim_unseen)
+    if is_away:
+        monkeypatch.setattr(Store, "release_strays", release_nothing)
 
     @queue.task("work")
-    async def work(job: Job) -> None:
-        starts.append(job.id)
+    async def work() -> None:
+        pytest.fail("nobody runs it")
 
     job = await queue.enqueue(work.bind())
     async with working():
         await lost.wait()
 
-    await jobs.run("update @schema@.job set lease_until = now() - interval '1 s' where worker_id is not null")
-    async with working(worker_lease_s=0.9, beat_s=0.05, beat_deadline_s=0.8):
-        await jobs.become(job.id, State.DONE)
-
-    assert starts == [job.id]
+    now = await jobs.get(job.id)
+    assert (now.state, now.attempt) == ((State.RUNNING, 1) if is_away else (State.WAITING, 0))
+    assert await jobs.run("select count(*) from @schema@.worker") == is_away
