@@ -74,10 +74,12 @@ def test_a_record_of_the_application_keeps_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", ["\ud800", 2**70, {1: "a"}, {"a": object()}, float("nan"), b"\xff", {("a", 1): 2}], ids=repr
+    "odd",
+    ["\ud800", 2**70, {1: "a"}, {"a": object()}, float("nan"), b"\xff", {("a", 1): 2}],
+    ids=["surrogate", "large", "number as key", "object", "not a number", "bytes", "tuple as key"],
 )
 def test_anything_can_be_logged(odd: object) -> None:
-    """F: a line that cannot be written is one that is missing."""
+    """A line that cannot be written is one that is missing."""
     assert "odd" in line(record(odd=odd))
 
 
