@@ -32,9 +32,10 @@ from jobq.db.reports import Reports
 from jobq.errors import (
     AccessRefusedError,
     ConfigurationError,
-    ConflictError,
+    DatabaseError,
     DatabaseUnavailableError,
     PreparedStatementError,
+    SchemaError,
 )
 from jobq.handle import Resources
 from jobq.queue import Queue
@@ -377,7 +378,7 @@ class Worker:
             async with parts.links["upkeep"].lend() as conn:
                 await parts.strays.release(conn)  # no next claim will
                 await parts.store.say_goodbye(conn, self.worker_id)
-        except (DatabaseUnavailableError, ConflictError):
+        except (DatabaseError, SchemaError):
             pass  # The lease lapses and any reaper forgets the row.
 
 

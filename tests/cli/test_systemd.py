@@ -299,7 +299,7 @@ async def test_a_lease_of_nothing_is_a_wrong_configuration(conn: Conn, run: Run,
 async def test_the_probes_say_where_they_listen(conn: Conn, work: Work) -> None:
     """With port 0 nobody could know otherwise."""
     worker = await work("--http", "127.0.0.1:0")
-    found = re.search(r"probes: http://127\.0\.0\.1:([0-9]+)/healthz and /readyz", worker.err)
+    found = re.search(r"probes: http://127\.0\.0\.1:([0-9]+)/healthz, /readyz and /metrics", worker.err)
     assert found is not None
 
     connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=5)
