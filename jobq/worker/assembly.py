@@ -111,7 +111,13 @@ class Parts:
             emit=emit,
         )
         self.upkeep = Upkeep(store=self.store, link=self.links["upkeep"], every_s=settings.upkeep_s, emit=emit)
-        self.strays = Strays(store=self.store, worker_id=worker_id, in_hand=self._ids_in_hand, emit=emit)
+        self.strays = Strays(
+            store=self.store,
+            worker_id=worker_id,
+            in_hand=self._ids_in_hand,
+            every_s=settings.worker_lease_s,
+            emit=emit,
+        )
         scope = Scope(self.store, worker_id, resources, queue.pool, settings.cancel_grace_s)
         context = copy_context()
         for (name, executor_class), handlers in sorted(_by_executor(queue).items()):
@@ -225,7 +231,7 @@ class Parts:
         return running + waiting
 
     def _ids_in_hand(self) -> list[JobId]:
-        return [one.claimed.id for one in self.in_hand()]
+        return [one.claimed.id for one in self.in_hand()] + self.settler.given_up
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, AttemptsSettled):

@@ -66,8 +66,8 @@ class Settler:
         self._waiting: dict[type[Outcome], list[Settlement]] = {Done: [], Retry: [], Dead: [], Released: []}
         self._more = asyncio.Event()
         self._less = asyncio.Event()
-        self.given_up = 0
-        """How many outcomes PostgreSQL has refused for good: those jobs are left to their lease."""
+        self.given_up: list[JobId] = []
+        """Jobs whose outcomes PostgreSQL has refused for good: they are left to their lease, which counts and tells."""
 
     @property
     def unwritten(self) -> list[ClaimedJob]:
@@ -140,7 +140,7 @@ class Settler:
         said = str(error).partition("\nDETAIL:")[0]  # the detail quotes the row, and its payload
         self._emit(OutcomeNotStored(one.claimed.id, one.claimed.kind, said, replacement is not None))
         if replacement is None:
-            self.given_up += 1
+            self.given_up.append(one.claimed.id)
         else:
             await self._settle([replacement])
 

@@ -348,7 +348,7 @@ class Worker:
     async def _settle_rest(self, parts: Parts) -> int:
         with anyio.move_on_after(self._settings.statement_deadline_s):
             await parts.settler.wait_settled()
-        unsettled = parts.settler.backlog + parts.settler.given_up
+        unsettled = parts.settler.backlog + len(parts.settler.given_up)
         if unsettled and self._exit_code is ExitCode.DRAINED:
             self._exit_code = ExitCode.HANDED_BACK
         return unsettled

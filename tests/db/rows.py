@@ -90,12 +90,14 @@ class Rows:
         return await self.waiting(delay_s=3600.0, **stated)
 
     async def running(self, worker_id: WorkerId | None = None, **stated: Any) -> Attempt:
-        """Enqueue a job and claim it for *worker_id*, or for a worker of its own."""
+        """Enqueue a job and claim it for *worker_id*, or for a live worker of its own."""
         return await self.reclaimed(await self.waiting(**stated), worker_id)
 
     async def reclaimed(self, job_id: JobId, worker_id: WorkerId | None = None) -> Attempt:
-        """Claim the waiting job *job_id*, and no other, for *worker_id* or a worker of its own."""
-        worker_id = worker_id or new_worker()
+        """Claim the waiting job *job_id*, and no other, for *worker_id* or a live worker of its own."""
+        if worker_id is None:
+            worker_id = new_worker()
+            await self.beat(worker_id)
         # A kind of its own for the moment of the claim, so that other ready jobs of the queue stay.
         kind = await self.value("select kind from @schema@.job where id = $1", job_id)
         queue = await self.value("update @schema@.job set kind = 'this-one' where id = $1 returning queue", job_id)
@@ -107,7 +109,7 @@ class Rows:
 
     async def dead(self, error: str | None = None, reason: str = "permanent failure", **stated: Any) -> JobId:
         """Make a dead letter that died of *error* in its first attempt."""
-        attempt = await self.running(**stated)
+        attempt = await self.running(new_worker(), **stated)
         died = await self.store.settle_dead(
             self.conn, attempt.worker_id, [attempt], [True], [reason], [error or error_json()]
         )

@@ -90,7 +90,7 @@ async def test_a_job_whose_worker_fell_silent_is_about_to_be_taken_back(rows: Ro
     """By a worker that is alive, if one is; the one that holds it is named though its row may be gone."""
     worker_id = await serve(rows, QUEUE, lease_s=-5.0)
     attempt = await rows.running(worker_id)
-    forgotten = await rows.running()
+    forgotten = await rows.running(new_worker())
     await rows.lapse(forgotten)
 
     nobody = await why(rows, attempt.id)

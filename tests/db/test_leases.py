@@ -112,12 +112,12 @@ async def test_a_renewal_counts_from_now(rows: Rows) -> None:
     assert await rows.value(rest, left.id) < 0
 
 
-async def test_an_orphan_is_listed_when_its_lease_has_lapsed(rows: Rows) -> None:
+async def test_an_orphan_is_listed_when_its_lease_has_lapsed_or_its_worker_is_gone(rows: Rows) -> None:
     """Running jobs only, with the fence of the attempt, and no more than asked for."""
     held = await rows.running()
-    orphans = [await rows.running() for _ in range(2)]
+    lapsed, deserted = orphans = [await rows.running(), await rows.running(new_worker())]
     await rows.waiting()
-    await rows.lapse(*orphans)
+    await rows.lapse(lapsed)
 
     listed = await rows.store.list_orphans(rows.conn, 100)
 
@@ -127,16 +127,18 @@ async def test_an_orphan_is_listed_when_its_lease_has_lapsed(rows: Rows) -> None
 
 
 async def test_an_orphan_is_reaped_only_if_it_is_the_one_that_was_seen(rows: Rows) -> None:
-    """Another attempt, or a lease that holds again, is left alone."""
+    """Another attempt, a lease that holds again, or a worker that beats after all, is left alone."""
     seen, again, renewed = [await rows.running() for _ in range(3)]
+    deserted, back = [await rows.running(new_worker()) for _ in range(2)]
     await settle(rows, "settle_released", again)
     later = await rows.reclaimed(again.id)
     await rows.lapse(seen, later)
+    await rows.beat(back.worker_id)
 
-    reaped = await reap_orphans(rows, renewed, again, seen)
+    reaped = await reap_orphans(rows, renewed, again, seen, deserted, back)
 
-    assert reaped == [Reaped(seen.id, KIND, 1)]
-    assert [await rows.state_of(one.id) for one in (again, renewed)] == [State.RUNNING] * 2
+    assert sorted(reaped, key=lambda one: one.id) == [Reaped(one.id, KIND, 1) for one in (seen, deserted)]
+    assert [await rows.state_of(one.id) for one in (again, renewed, back)] == [State.RUNNING] * 3
 
 
 # -- reaping -----------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ async def test_a_queue_is_known_by_anything_that_is_in_it(rows: Rows, overview: 
     """One that has only dead letters, or only a worker, is not passed over."""
     await rows.waiting(queue="a-ready")
     await rows.scheduled(queue="b-scheduled")
-    await rows.running(queue="c-running")
+    await rows.running(new_worker(), queue="c-running")
     await rows.dead(queue="d-dead")
     await beat(rows, "e-served")
 

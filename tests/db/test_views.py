@@ -90,7 +90,7 @@ async def test_the_depth_is_told_by_queue_and_state(rows: Rows) -> None:
     await rows.waiting()
     await rows.waiting(priority=0)
     await rows.scheduled(queue="later")
-    await rows.running()
+    await rows.running(new_worker())
     await rows.dead(queue="broken")
     await rows.store.beat(rows.conn, WorkerRow(new_worker(), 1, "a", "0", ["mail", "idle"], [KIND]), LEASE_S)
     await rows.store.beat(rows.conn, WorkerRow(new_worker(), 1, "a", "0", ["gone"], [KIND]), -1.0)

@@ -133,9 +133,10 @@ async def hold(job: Job, seconds: float, in_statement: bool) -> None:
 
     The first attempt then keeps its lock for *seconds*, silent or *in_statement*.
     """
+    note("start", job)
     async with job.transaction() as conn:
         await conn.execute(f"update {os.environ['FAULTS_EFFECTS']} set fence = $1 where job_id = 0", job.fence)
-        note("start", job)
+        note("locked", job)
         if job.attempt == 1:
             await (conn.execute("select pg_sleep($1)", seconds) if in_statement else asyncio.sleep(seconds))
     note("end", job)

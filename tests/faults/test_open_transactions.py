@@ -26,7 +26,7 @@ async def test_the_transaction_of_a_job_whose_worker_is_frozen_ends_with_the_tim
     await jobs.run("insert into @schema@.effects (job_id) values (0)")
     frozen = await fleet.start(**SHORT_LEASE)
     (job_id,) = await add("hold", seconds=600.0, in_statement=in_statement)
-    await ledger.until("start")
+    await ledger.until("locked")
     if in_statement:
         await eventually(lambda: jobs.backends(IN_STATEMENT))
     frozen.send(signal.SIGSTOP)
@@ -38,7 +38,7 @@ async def test_the_transaction_of_a_job_whose_worker_is_frozen_ends_with_the_tim
     frozen.send(signal.SIGCONT)
     await frozen.says("lost its lease at attempt 1: nothing was written")
 
-    first, last = ledger.effects("start", of=job_id)
+    first, last = ledger.effects("locked", of=job_id)
     assert (first.pid, last.pid) == (frozen.pid, other.pid)
     assert await jobs.run("select array_agg(fence) from @schema@.effects") == [last.fence]
     assert await frozen.stop() == 0

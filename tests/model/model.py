@@ -80,6 +80,12 @@ class Model:
     def held_by(self, worker: UUID) -> set[JobId]:
         return {job_id for job_id in self.of(State.RUNNING) if self.places[job_id].owner == worker}
 
+    @property
+    def orphans(self) -> set[JobId]:
+        """Running jobs whose own lease has lapsed, or whose worker has no row."""
+        running = self.of(State.RUNNING)
+        return {one for one in running if one in self.lapsed or self.places[one].owner not in self.is_alive}
+
     def reap(self, job_id: JobId) -> None:
         old = self.places[job_id]
         self._wait(job_id, replace(old, state=State.WAITING, owner=None, crashes=old.crashes + 1), is_due=True)

@@ -228,8 +228,9 @@ class StoreMachine(RuleBasedStateMachine):
 
         listed = self._run(self._store.list_orphans(self._conn, 100))
 
-        running = self._model.lapsed & set(self._model.of(State.RUNNING))
-        assert {(one.id, one.fence) for one in listed} == {(one, self._model.places[one].fence) for one in running}
+        assert {(one.id, one.fence) for one in listed} == {
+            (one, self._model.places[one].fence) for one in self._model.orphans
+        }
 
     @precondition(lambda self: self._model.of(State.RUNNING))
     @rule(picks=PICKS, staleness=st.sampled_from([-1, 0, 0, 1]))
@@ -238,8 +239,9 @@ class StoreMachine(RuleBasedStateMachine):
 
         reaped = self._run(self._store.reap_orphans(self._conn, orphans, pause_s=0.0))
 
-        running = self._model.lapsed & set(self._model.of(State.RUNNING))
-        assert {job.id for job in reaped} == {one.id for one in orphans if one.id in running and staleness == 0}
+        assert {job.id for job in reaped} == {
+            one.id for one in orphans if one.id in self._model.orphans and staleness == 0
+        }
         for job in reaped:
             self._model.reap(job.id)
 

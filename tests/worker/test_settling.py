@@ -207,18 +207,32 @@ async def test_a_refused_retry_is_tried_again_with_a_plain_record(
 
 
 async def test_an_outcome_that_cannot_be_written_at_all_holds_up_nobody(
-    queue: Queue, seen: Events, jobs: Jobs, working: Working, faults: Faults
+    queue: Queue, seen: Events, jobs: Jobs, working: Working, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F55: the others of its batch and those after it are written; its job is named and left to its lease: exit 3."""
+    """F55: the others of its batch and those after it are written; its job is named and left to its lease: exit 3.
+
+    Nor is it handed back as a stray, whose attempt would be returned.
+    """
+    looked = asyncio.Semaphore(0)
+    release = Store.release_strays
+
+    async def look(store: Store, conn: Conn, worker_id: WorkerId, in_hand: Sequence[JobId]) -> list[JobId]:
+        released = await release(store, conn, worker_id, in_hand)
+        looked.release()
+        return released
+
+    monkeypatch.setattr(Store, "release_strays", look)
 
     @queue.task("work")
     async def work(n: int) -> None: ...
 
     await faults.refuse("done", "new.payload ->> 'n' = '1'")
     enqueued = await queue.enqueue_many([work.bind(n) for n in range(4)])
-    async with working() as running:
+    async with working(worker_lease_s=0.3, beat_s=0.05, beat_deadline_s=0.2) as running:
         refused = await seen(OutcomeNotStored)
         await jobs.until({State.DONE: 3, State.RUNNING: 1})
+        for _ in range(3):
+            await looked.acquire()
         after = await queue.enqueue(work.bind(9))
         await jobs.become(after.id, State.DONE)
         code = await running.stop()

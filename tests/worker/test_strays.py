@@ -14,6 +14,7 @@ from jobq.db.store import Store
 from jobq.errors import DatabaseUnavailableError
 from jobq.telemetry.events import DatabaseAway, LeaseLost, StraysReleased
 from jobq.worker import pulse
+from tests.db.rows import Rows
 from tests.worker.conftest import Working
 from tests.worker.observe import Events, Jobs
 
@@ -105,3 +106,23 @@ async def test_strays_of_a_worker_that_stops_at_once_are_handed_back_or_keep_its
     now = await jobs.get(job.id)
     assert (now.state, now.attempt) == ((State.RUNNING, 1) if is_away else (State.WAITING, 0))
     assert await jobs.run("select count(*) from @schema@.worker") == is_away
+
+
+async def test_what_is_claimed_after_the_look_for_it_is_found_by_a_later_one(
+    queue: Queue, rows: Rows, seen: Events, jobs: Jobs, working: Working
+) -> None:
+    """C4: a claim that was given up commits late, for a worker that lives: it hands the job back without a new reason."""
+    attempts: list[int] = []
+
+    @queue.task("work")
+    async def work(job: Job) -> None:
+        attempts.append(job.attempt)
+
+    async with working(worker_lease_s=0.3, beat_s=0.05, beat_deadline_s=0.2) as running:
+        late = await rows.running(running.worker.worker_id, kind="work", queue="default", payload="{}")
+        released = await seen(StraysReleased)
+        await jobs.become(late.id, State.DONE)
+
+    assert released.ids == [late.id]
+    assert attempts == [1]
+    assert await jobs.run("select max(crashes) from @schema@.done") == 0

@@ -1,7 +1,8 @@
 -- reap_orphans: running -> waiting
 --
--- Take back jobs whose own lease has lapsed, sighted twice by the caller. As reap_worker otherwise; the lease is checked
--- again under the lock, so that a renewal in between wins; a waiting job has none. Returns (id, kind, attempt).
+-- Take back jobs whose own lease has lapsed or whose worker has no row, sighted twice by the caller. As reap_worker
+-- otherwise; the lease is checked again under the lock, so that a renewal in between wins; a waiting job has none. Returns
+-- (id, kind, attempt).
 --
 -- $1 ids      bigint[]  ascending, no duplicates: `width_bucket` is then the position of an id
 -- $2 fences   int[]     by position
@@ -11,7 +12,11 @@ with held as materialized (
     from @schema@.job j
     where j.id = any($1::bigint[])
         and j.fence = ($2::int[])[width_bucket(j.id, $1::bigint[])]
-        and j.lease_until < clock_timestamp()
+        and j.lease_until is not null
+        and (
+            j.lease_until < clock_timestamp()
+            or not exists (select from @schema@.worker w where w.worker_id = j.worker_id)
+        )
     for update skip locked
 )
 update @schema@.job as j
@@ -30,5 +35,5 @@ set worker_id = null,
         )
     )
 where j.id = any(array(select h.id from held h))
-    and j.lease_until < clock_timestamp()
+    and j.lease_until is not null
 returning j.id, j.kind, j.attempt
