@@ -115,7 +115,7 @@ async def test_a_renewal_counts_from_now(rows: Rows) -> None:
 async def test_an_orphan_is_listed_when_its_lease_has_lapsed_or_its_worker_is_gone(rows: Rows) -> None:
     """Running jobs only, with the fence of the attempt, and no more than asked for."""
     held = await rows.running()
-    lapsed, deserted = orphans = [await rows.running(), await rows.running(new_worker())]
+    lapsed, _ = orphans = [await rows.running(), await rows.running(new_worker())]
     await rows.waiting()
     await rows.lapse(lapsed)
 

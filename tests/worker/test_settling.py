@@ -239,6 +239,7 @@ async def test_an_outcome_that_cannot_be_written_at_all_holds_up_nobody(
 
     assert code is ExitCode.HANDED_BACK
     assert (refused.id, refused.replaced) == (enqueued[1].id, False)
+    assert len(seen.of(OutcomeNotStored)) == 1
     assert (await jobs.get(enqueued[1].id)).state is State.RUNNING
 
 

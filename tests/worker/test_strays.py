@@ -111,7 +111,7 @@ async def test_strays_of_a_worker_that_stops_at_once_are_handed_back_or_keep_its
 async def test_what_is_claimed_after_the_look_for_it_is_found_by_a_later_one(
     queue: Queue, rows: Rows, seen: Events, jobs: Jobs, working: Working
 ) -> None:
-    """C4: a claim that was given up commits late, for a worker that lives: it hands the job back without a new reason."""
+    """C4: a claim that was given up commits late, for a worker that lives: the attempt is returned."""
     attempts: list[int] = []
 
     @queue.task("work")
