@@ -8,11 +8,12 @@ connection, or an answer that says this server cannot write.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -47,8 +48,6 @@ PLAN_AGE_S = 10
 
 STATEMENTS_KEPT = 100
 """Prepared statements of one connection: more than there are."""
-
-_AS_IS: AbstractAsyncContextManager[None] = nullcontext()
 
 _UNAVAILABLE = (
     OSError,
@@ -259,10 +258,11 @@ class Link:
             try:
                 with anyio.fail_after(self._deadline_s):
                     connection = await self._usable()
-                    # Where the database's default is another, every statement says READ COMMITTED: above it, claims
-                    # that meet would fail instead of passing over each other's rows.
-                    async with connection.transaction(isolation="read_committed") if self._states_isolation else _AS_IS:
+                    if not self._states_isolation:
                         yield connection
+                    else:
+                        async with self._read_committed(connection):
+                            yield connection
             except BaseException as error:
                 if leaves_doubt(error):
                     self.terminate()
@@ -286,6 +286,19 @@ class Link:
             await self._connection.execute("discard plans")
             self._planned_at = now
         return self._connection
+
+    @asynccontextmanager
+    async def _read_committed(self, connection: Connection[Record]) -> AsyncIterator[None]:
+        """Say READ COMMITTED where the database's default is another: above it, claims that meet would fail.
+
+        They would not pass over each other's rows. A process that is frozen inside keeps its locks no longer than the
+        link's deadline.
+        """
+        async with connection.transaction(isolation="read_committed"):
+            await connection.execute(
+                f"set local idle_in_transaction_session_timeout = {math.ceil(self._deadline_s * 1000)}"
+            )
+            yield
 
     async def look_around(self, *, wait_s: float) -> None:
         """Raise `DatabaseUnavailableError` if another host was promoted while ours still takes writes.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import pytest
 
 from jobq.core.job import ClaimedJob, JobId
@@ -236,6 +239,30 @@ async def test_a_claim_passes_over_a_lost_job_at_any_default_isolation(
     await link.close()
 
     assert (ids(early), ids(claimed)) == ([first], [second])
+
+
+async def test_a_frozen_process_keeps_its_locks_no_longer_than_its_link_waits_at_any_default_isolation(
+    dsn: str,
+) -> None:
+    """F94: where statements need a transaction around them, the server ends it when its process falls silent."""
+    settings = "&" if "?" in dsn else "?"
+    link = Link(f"{dsn}{settings}default_transaction_isolation=serializable", role="claims", deadline_s=0.5)
+
+    async def wait_for_lock() -> bool:
+        conn = await asyncpg.connect(dsn)
+        try:
+            await conn.execute("select pg_advisory_lock(94)", timeout=30)
+        finally:
+            await conn.close()
+        return True
+
+    async def freeze(thread: Executor) -> bool:
+        async with link.lend() as lent:
+            await lent.execute("select pg_advisory_xact_lock(94)")
+            return thread.submit(asyncio.run, wait_for_lock()).result()  # the event loop stands still meanwhile
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(DatabaseError):
+        await freeze(thread)
 
 
 async def test_a_schema_change_costs_a_connection_one_statement_at_most(rows: Rows, dsn: str) -> None:
