@@ -125,7 +125,9 @@ class Faults:
                     case What.KILL:
                         await self._kill()
                     case What.FREEZE:
-                        later.create_task(self._freeze(await self._pick_running()))
+                        worker = await self._pick_running()
+                        self._freeze(worker)
+                        later.create_task(self._thaw(worker))
                     case What.STOP:
                         worker = await self._replace(await self._pick_running())
                         later.create_task(self._stop(worker))
@@ -147,11 +149,13 @@ class Faults:
         await self._replace(worker)
         await worker.wait()
 
-    async def _freeze(self, worker: asyncio.subprocess.Process) -> None:
+    def _freeze(self, worker: asyncio.subprocess.Process) -> None:
         worker.send_signal(signal.SIGSTOP)
         self._frozen.add(worker.pid)
         self.of_workers.append(Fault(worker.pid, time.time(), is_final=False))
         self.freezes += 1
+
+    async def _thaw(self, worker: asyncio.subprocess.Process) -> None:
         await asyncio.sleep(FROZEN_S)
         self._frozen.remove(worker.pid)
         if worker.returncode is None:
