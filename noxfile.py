@@ -22,6 +22,8 @@ BIN = Path(__file__).parent / ".nox" / "env" / "bin"
 TWO_PROCESSES = "--numprocesses=2"
 """Each with a server of its own. Most tests wait most of their time; those of worker processes would jostle."""
 
+OF_PYTHON = ("core", "telemetry", "cli", "worker")
+
 DEBIAN_PG15 = "/usr/lib/postgresql/15/bin"
 
 
@@ -70,6 +72,13 @@ def pg15(session: nox.Session) -> None:
     if not Path(pgbin, "postgres").exists():
         session.error(f"no PostgreSQL in {pgbin}: install Debian's postgresql-15, or set JOBQ_TEST_PGBIN")
     pytest(session, TWO_PROCESSES, "tests/db", "tests/worker", "tests/model", pgbin=pgbin)
+
+
+@nox.session(python=["3.12", "3.13", "3.14"], default=False)
+def newer(session: nox.Session) -> None:
+    """What depends on the Python, on a newer one: `nox -s newer-3.13`. CI takes the newest that its machine has."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", TWO_PROCESSES, *(session.posargs or [f"tests/{one}" for one in OF_PYTHON]))
 
 
 @nox.session(python=False, requires=["env"], tags=["ci"])

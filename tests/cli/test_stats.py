@@ -27,7 +27,7 @@ async def fill(rows: Rows, *, queue: str = QUEUE, kind: str = KIND) -> None:
     late = await rows.waiting(queue=queue, priority=9)
     await rows.run("update @schema@.job set run_at = now() - interval '3 hours 12 min 10 s' where id = $1", late)
     await rows.scheduled(queue=queue)
-    await rows.running(queue=queue)
+    await rows.running(new_worker(), queue=queue)
     await rows.dead(queue=queue)
     counts = KindCount(queue, kind, 1996, 3, 1, {bucket_of(100): 1900, bucket_of(3000): 100})
     await rows.store.record_kind_stats(rows.conn, new_worker(), [counts])

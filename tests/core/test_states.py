@@ -68,14 +68,19 @@ PROOFS = {
     "isolate_job": ("where j.id = $1", "and j.fence = $2", "and j.worker_id is not distinct from $3"),
     "release_strays": ("and j.id <> all($2::bigint[])", "and j.worker_id is not distinct from $1"),
     "reap_worker": ("and w.lease_until < clock_timestamp()", "and j.worker_id is not distinct from $1"),
-    "reap_orphans": (MANY[0], "and j.lease_until < clock_timestamp()"),
+    "reap_orphans": (
+        MANY[0],
+        "and j.lease_until is not null",
+        "j.lease_until < clock_timestamp()",
+        "or not exists (select from @schema@.worker w where w.worker_id = j.worker_id)",
+    ),
 }
 """What a change of a running job has to show: that the writer owns it, forgot it, or that a lease has lapsed."""
 
 
 @pytest.mark.parametrize("statement", sorted(OWNED_CHANGES))
 def test_a_change_of_a_running_job_proves_its_right(statement: str) -> None:
-    """The attempt's own writes show id, fence and worker; a reap shows a lapsed lease, a stray its worker."""
+    """The attempt's own writes show id, fence and worker; a reap that a lease has lapsed, a stray its worker."""
     body = "\n".join(line.strip() for line in SQL[statement].splitlines() if not line.startswith("--"))
 
     assert [proof for proof in PROOFS[statement] if f"{proof}\n" not in f"{body}\n"] == []

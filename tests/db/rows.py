@@ -139,7 +139,7 @@ class Rows:
 
         So the fence of that attempt matches in every state, and a statement that ignores the state would go through.
         """
-        attempt = await self.running(**stated)
+        attempt = await self.running(new_worker(), **stated)
         match state:
             case State.RUNNING:
                 pass

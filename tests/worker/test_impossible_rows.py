@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from jobq import Job, JobId, Queue
@@ -28,6 +29,16 @@ OFTEN: dict[str, Any] = {
 WORK = {"kind": "work", "queue": "default", "payload": "{}"}
 
 DEEP = "repeat('[', 5000) || repeat(']', 5000)"
+DEEP_FIELD = f"payload = ('{{\"deep\": ' || {DEEP} || '}}')::jsonb"
+
+
+def can_read(depth: int) -> bool:
+    """Whether this Python reads lists that are nested so deeply: newer ones do."""
+    try:
+        msgspec.json.decode(b"[" * depth + b"]" * depth)
+    except RecursionError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -132,7 +143,7 @@ DEAD_BY = {
     "payload = '\"text\"'": "payload does not fit the handler",
     "payload = '1e1000'": "payload does not fit the handler",
     f"payload = ({DEEP})::jsonb": "payload does not fit the handler",
-    f"payload = ('{{\"deep\": ' || {DEEP} || '}}')::jsonb": "payload does not fit the handler",
+    **({} if can_read(5000) else {DEEP_FIELD: "payload does not fit the handler"}),
 }
 
 WAITING = ("kind = 'nobody_knows_it'", "kind = ''", "queue = ''")
@@ -146,6 +157,7 @@ RUNS_ALL_THE_SAME = (
     "lease_until = now() - interval '1 hour'",  # lapsed, of a job that nobody holds
     "lease_until = '-infinity'",
     "idempotency_key = 'of no row of the keys'",
+    *([DEEP_FIELD] if can_read(5000) else []),
 )
 
 
