@@ -225,7 +225,7 @@ async def test_many_jobs_cost_a_view_no_more(rows: Rows, statistics: str) -> Non
     await rows.run("vacuum @schema@.job, @schema@.dead_letter, @schema@.kind_stat") if statistics == "fresh" else None
 
     scans = {}
-    for name in FUNCTIONS:
+    for name in (*FUNCTIONS, "waiting_queues"):
         body = await rows.value(
             "select p.prosrc from pg_catalog.pg_proc p where p.oid = to_regprocedure($1)",
             render(f"@schema@.{name}()", rows.store.schema),
@@ -247,4 +247,4 @@ async def test_nothing_is_compiled(rows: Rows) -> None:
         f'"{rows.store.schema.replace(chr(34), chr(34) * 2)}"',
     )
 
-    assert settings == sorted(["explain", *FUNCTIONS])
+    assert settings == sorted(["explain", "waiting_queues", *FUNCTIONS])

@@ -340,16 +340,16 @@ begin
 end
 $explain$;
 
--- v1_queue_depth: the jobs of each queue that anything is known of. See the view.
-create function @schema@.v1_queue_depth()
-returns table (queue text, ready bigint, scheduled bigint, running bigint, dead bigint, workers bigint)
+-- waiting_queues: the queues in which jobs wait. A loose scan: one probe of the index a queue, however many jobs wait.
+create function @schema@.waiting_queues() returns setof text
 language sql
 stable
+-- Left unsaid, the planner expects a thousand.
+rows 10
 set search_path = pg_catalog, pg_temp
 set jit = off
-as $v1_queue_depth$
+as $waiting_queues$
     with recursive waiting (queue) as (
-        -- Loose scans, here and below: one probe of the index a queue, whatever the number of jobs in it.
         (
             select j.queue
             from @schema@.job j
@@ -368,7 +368,22 @@ as $v1_queue_depth$
         )
         from waiting w
         where w.queue is not null
-    ), bereaved (queue) as (
+    )
+    select w.queue
+    from waiting w
+    where w.queue is not null
+$waiting_queues$;
+
+-- v1_queue_depth: the jobs of each queue that anything is known of. See the view.
+create function @schema@.v1_queue_depth()
+returns table (queue text, ready bigint, scheduled bigint, running bigint, dead bigint, workers bigint)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $v1_queue_depth$
+    with recursive bereaved (queue) as (
+        -- Loose scans, here and below, as in waiting_queues.
         (
             select d.queue
             from @schema@.dead_letter d
@@ -421,7 +436,7 @@ as $v1_queue_depth$
         where w.lease_until >= now()
         group by of_worker.queue
     ), known as (
-        select w.queue from waiting w
+        select w.queue from @schema@.waiting_queues() as w (queue)
         union
         select b.queue from bereaved b
         union
@@ -493,28 +508,8 @@ stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $v1_oldest_ready$
-    with recursive waiting (queue) as (
-        (
-            select j.queue
-            from @schema@.job j
-            where j.worker_id is null
-            order by j.queue
-            limit 1
-        )
-        union all
-        select (
-            select j.queue
-            from @schema@.job j
-            where j.worker_id is null
-                and j.queue > w.queue
-            order by j.queue
-            limit 1
-        )
-        from waiting w
-        where w.queue is not null
-    )
     select w.queue, oldest.run_at, coalesce(extract(epoch from now() - oldest.run_at), 0)::float8
-    from waiting w
+    from @schema@.waiting_queues() as w (queue)
     cross join lateral (
         select min(first.run_at) as run_at
         from generate_series(0, 9) as lane (priority)
@@ -529,7 +524,6 @@ as $v1_oldest_ready$
             limit 1
         ) as first
     ) as oldest
-    where w.queue is not null
 $v1_oldest_ready$;
 
 -- v1_unserved: kinds that are ready in a queue in which no live worker takes them. See the view.
@@ -540,28 +534,9 @@ stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $v1_unserved$
-    with recursive waiting (queue) as (
-        (
-            select j.queue
-            from @schema@.job j
-            where j.worker_id is null
-            order by j.queue
-            limit 1
-        )
-        union all
-        select (
-            select j.queue
-            from @schema@.job j
-            where j.worker_id is null
-                and j.queue > w.queue
-            order by j.queue
-            limit 1
-        )
-        from waiting w
-        where w.queue is not null
-    ), oldest as materialized (
+    with oldest as materialized (
         select distinct w.queue, first.kind
-        from waiting w
+        from @schema@.waiting_queues() as w (queue)
         cross join generate_series(0, 9) as lane (priority)
         cross join lateral (
             -- What is passed over stays in front.
@@ -574,7 +549,6 @@ as $v1_unserved$
             order by j.run_at, j.id
             limit 1000
         ) as first
-        where w.queue is not null
     )
     select o.queue, o.kind
     from oldest o
