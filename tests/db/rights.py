@@ -244,6 +244,7 @@ RIGHTS = {
     **{f"{view}()": {"worker": "EXECUTE", "reader": "EXECUTE"} for view in COMPUTED_VIEWS if view in WATCHED_VIEWS},
     **{view: {"reader": "SELECT"} for view in (*COMPUTED_VIEWS, *PLAIN_VIEWS)},
     **{view: {"worker": "SELECT", "reader": "SELECT"} for view in WATCHED_VIEWS},
+    "waiting_queues()": {"worker": "EXECUTE", "reader": "EXECUTE"},
     "with_error(jsonb,jsonb)": {"worker": "EXECUTE"},
     "worker": {"worker": "DELETE INSERT SELECT UPDATE(lease_until)", "reader": "SELECT"},
 }

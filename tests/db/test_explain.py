@@ -2,63 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
 import pytest
 
-from jobq.core.job import JobId, WorkerId
 from jobq.core.states import State
-from jobq.db.reports import Explanation, Reports
-from jobq.db.store import WorkerRow
+from tests.db.explained import MOMENT, holds, numbers, ready_for, serve, why
 from tests.db.plans import DEAD, DONE, MODES, READY, SCHEDULED, STALE, buffers
 from tests.db.plans import run as run_statement
-from tests.db.rows import KIND, LEASE_S, QUEUE, Rows, error_json, new_worker, settle
-
-MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00"
-
-
-async def serve(
-    rows: Rows,
-    *queues: str,
-    kinds: tuple[str, ...] = (KIND,),
-    worker_id: WorkerId | None = None,
-    lease_s: float = LEASE_S,
-) -> WorkerId:
-    """Let a worker be alive, host web-1 and process 7."""
-    worker_id = worker_id or new_worker()
-    await rows.store.beat(rows.conn, WorkerRow(worker_id, 7, "web-1", "0", list(queues), list(kinds)), lease_s)
-    return worker_id
-
-
-async def ready_for(rows: Rows, interval: str, **stated: Any) -> JobId:
-    """Enqueue a job that has been ready for that long."""
-    job_id = await rows.waiting(**stated)
-    await rows.run(f"update @schema@.job set run_at = clock_timestamp() - interval '{interval}' where id = $1", job_id)
-    return job_id
-
-
-async def why(rows: Rows, job_id: int) -> Explanation:
-    """Ask as the command does, and as psql would, which answer alike."""
-    found = await Reports(rows.store.schema).explain_job(rows.conn, JobId(job_id))
-    typed = await rows.row("select reason from @schema@.explain($1)", job_id)
-    assert typed["reason"] == found.reason
-    return found
-
-
-def numbers(found: Explanation) -> dict[str, Any]:
-    """The numbers of the sentence, as a program reads them."""
-    read: dict[str, Any] = json.loads(found.numbers)
-    return read
-
-
-def holds(found: Explanation, reason: str, pattern: str) -> bool:
-    """Say whether the answer is this one, and fail with what it is if not."""
-    assert found.reason == reason, found
-    assert re.fullmatch(pattern, found.sentence), found
-    return True
-
+from tests.db.rows import QUEUE, Rows, error_json, new_worker, settle
 
 # -- not waiting -----------------------------------------------------------------------------------------
 
@@ -151,21 +103,6 @@ async def test_a_scheduled_job_says_until_when(rows: Rows) -> None:
     assert 11_540 < numbers(found)["wait_s"] < 11_551
 
 
-async def test_a_job_that_failed_says_which_attempt_and_with_what(rows: Rows) -> None:
-    """And when the next one comes."""
-    attempt = await rows.running(max_attempts=5)
-    await rows.store.settle_retry(rows.conn, attempt.worker_id, [attempt], [90.0], [error_json("no answer")])
-
-    found = await why(rows, attempt.id)
-
-    assert holds(
-        found,
-        "retry",
-        rf"send_receipt {attempt.id} waits until {MOMENT} \(in 1 min 2\d s\): attempt 1 of 5 failed \d s ago with"
-        r" TimeoutError: no answer\.",
-    )
-
-
 async def test_a_queue_without_a_worker_is_the_reason(rows: Rows) -> None:
     """Though others are alive, and one that served it is not."""
     await serve(rows, "other")
@@ -198,11 +135,11 @@ async def test_a_kind_without_a_handler_is_the_reason(rows: Rows) -> None:
     )
 
 
-async def test_a_job_that_may_have_killed_workers_runs_alone(rows: Rows) -> None:
-    """While it waits in the queue, and while it waits in a worker for the others; then it runs like any other."""
+async def test_a_job_that_may_have_killed_workers_says_from_which_limit_on_it_runs_alone(rows: Rows) -> None:
+    """Its kind's max_crashes is not on record until a worker has decided: the sentence states the condition."""
     worker_id = await serve(rows, QUEUE)
     job_id = await ready_for(rows, "5 min")
-    await rows.run("update @schema@.job set crashes = 2 where id = $1", job_id)
+    await rows.run("update @schema@.job set crashes = 4 where id = $1", job_id)
 
     waits = await why(rows, job_id)
     attempt = await rows.reclaimed(job_id, worker_id)
@@ -213,17 +150,24 @@ async def test_a_job_that_may_have_killed_workers_runs_alone(rows: Rows) -> None
 
     assert holds(
         waits,
-        "alone",
-        rf"send_receipt {job_id} has been ready for 5 min, and 2 workers have died while it ran: the next that takes it"
-        r" lets its other jobs end first and runs it alone\.",
+        "next",
+        rf"send_receipt {job_id} has been ready for 5 min in queue mail: 0 ready jobs are before it, and 0 run in its"
+        r" 1 live worker; 4 workers have died while it ran, so if the max_crashes of its kind is 5 or less it runs"
+        r" alone\.",
     )
     assert holds(
         claimed,
-        "alone",
-        rf"send_receipt {job_id} is claimed by worker web-1:7, and 2 workers have died while it ran: it waits there for"
-        r" the end of 1 other job, to run alone\.",
+        "running",
+        rf"send_receipt {job_id} has been held for \d s in queue mail, attempt 1, in worker web-1:7; its lease lasts"
+        rf" until {MOMENT} \(in .*\); 4 workers have died while it ran, so if the max_crashes of its kind is 5 or less"
+        r" it waits there for the end of 1 other job\.",
     )
-    assert runs.reason == "running"
+    assert holds(
+        runs,
+        "running",
+        rf"send_receipt {job_id} has been running alone for \d s in queue mail, attempt 1, in worker web-1:7; its lease"
+        rf" lasts until {MOMENT} \(in [^;]*\)\.",
+    )
 
 
 async def test_what_is_before_it_is_counted(rows: Rows) -> None:
@@ -246,7 +190,7 @@ async def test_what_is_before_it_is_counted(rows: Rows) -> None:
         found,
         "position",
         rf"send_receipt {job_id} has been ready for 5 min in queue mail: 3 ready jobs are before it, and 3 run in its"
-        r" 1 live worker\.",
+        r" 1 live worker, the oldest for \d s\.",
     )
     assert (await rows.ids(where="queue = 'mail' and worker_id is null"))[:2] == first
     assert numbers(await why(rows, older))["ahead"] == 2
@@ -264,8 +208,8 @@ async def test_a_count_of_many_ends_somewhere(rows: Rows) -> None:
     assert (numbers(found)["ahead"], numbers(found)["ahead_is_at_least"]) == (10_000, True)
 
 
-async def test_the_next_one_waits_for_a_slot(rows: Rows) -> None:
-    """A worker looks once a second: what is not taken then finds no slot."""
+async def test_the_next_one_says_what_runs_beside_it(rows: Rows) -> None:
+    """How many, and how long the oldest of them. Workers do not tell how many slots they have: no word of them."""
     worker_id = await serve(rows, QUEUE)
     for _ in range(2):
         await rows.running(worker_id)
@@ -276,26 +220,11 @@ async def test_the_next_one_waits_for_a_slot(rows: Rows) -> None:
 
     assert holds(
         found,
-        "slots",
-        rf"send_receipt {job_id} is the next in queue mail and has been ready for 5 min: it waits for a slot,"
-        r" while 2 jobs run in its 1 live worker, the first of them for 12 min 5 s\.",
-    )
-
-
-async def test_the_next_one_is_taken_soon(rows: Rows) -> None:
-    """It has only just become ready, or nothing keeps its worker busy."""
-    worker_id = await serve(rows, QUEUE)
-    await rows.running(worker_id)
-    job_id = await rows.waiting()
-
-    found = await why(rows, job_id)
-
-    assert holds(
-        found,
         "next",
-        rf"send_receipt {job_id} is the next in queue mail and has been ready for \d s: it is taken at the next"
-        r" look \(by one of 1 live worker\)\.",
+        rf"send_receipt {job_id} has been ready for 5 min in queue mail: 0 ready jobs are before it, and 2 run in its"
+        r" 1 live worker, the oldest for 12 min 5 s\.",
     )
+    assert (numbers(found)["ahead"], numbers(found)["running"]) == (0, 2)
 
 
 # -- the rest --------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ order by c.relname, a.attnum
 
 FUNCTIONS = ("v1_queue_depth", "v1_oldest_ready", "v1_unserved", "v1_rates", "v1_dead_by_kind")
 
-BOUNDS = {
+MORE = {
     "v1_queue_depth": 3 * COUNT_LIMIT + 3_000,
     "v1_oldest_ready": 500,
     "v1_unserved": 10 * 1000 + 1_000,
@@ -44,9 +44,12 @@ BOUNDS = {
     "v1_dead_by_kind": COUNT_LIMIT + 1_000,
     "v1_oldest_dead": 100,
     "v1_workers": 100,
-    "v1_table_sizes": 500,
+    "v1_table_sizes": 100,
 }
-"""How many pages each may touch: what it counts, and some more, however many rows there are."""
+"""How many more pages each may touch than in an empty schema: what it counts, and some, however many rows there are.
+
+The rest is what the server's catalogs cost, which grow with all that was ever made on it.
+"""
 
 
 async def select(rows: Rows, view: str, order: str = "1") -> list[tuple[Any, ...]]:
@@ -55,6 +58,13 @@ async def select(rows: Rows, view: str, order: str = "1") -> list[tuple[Any, ...
         tuple(row)
         for row in await rows.conn.fetch(f"{render(f'table @schema@.{view}', rows.store.schema)} order by {order}")
     ]
+
+
+async def pages_of(rows: Rows, view: str) -> int:
+    """How many pages a look at a view touches, once the connection knows the catalogs."""
+    text = render(f"explain (analyze, buffers, format json) table @schema@.{view}", rows.store.schema)
+    await rows.conn.fetchval(text)
+    return buffers(json.loads(await rows.conn.fetchval(text))[0]["Plan"])
 
 
 # -- the contract ----------------------------------------------------------------------------------------
@@ -208,13 +218,14 @@ async def test_the_sizes_are_those_of_the_tables(rows: Rows) -> None:
 
 @pytest.mark.parametrize("statistics", ["stale", "fresh"])
 async def test_many_jobs_cost_a_view_no_more(rows: Rows, statistics: str) -> None:
-    """100,000 are ready and as many are dead: each walks its own index, and touches no more than it counts."""
+    """100,000 are ready and as many are dead: each walks its own index, and touches what it counts on top."""
+    empty = {name: await pages_of(rows, name) for name in MORE}
     filling = [READY, SCHEDULED, HELD, DEAD, counted(100_000)]
     await rows.run(";".join([STALE, *filling] if statistics == "stale" else [*filling, FRESH]))
     await rows.run("vacuum @schema@.job, @schema@.dead_letter, @schema@.kind_stat") if statistics == "fresh" else None
 
-    scans, pages = {}, {}
-    for name in FUNCTIONS:
+    scans = {}
+    for name in (*FUNCTIONS, "waiting_queues"):
         body = await rows.value(
             "select p.prosrc from pg_catalog.pg_proc p where p.oid = to_regprocedure($1)",
             render(f"@schema@.{name}()", rows.store.schema),
@@ -222,12 +233,10 @@ async def test_many_jobs_cost_a_view_no_more(rows: Rows, statistics: str) -> Non
         plan = json.loads(await rows.conn.fetchval(f"explain (format json, costs off) {body}"))[0]["Plan"]
         if scanned(plan):
             scans[name] = scanned(plan), indexes(plan)
-    for name in BOUNDS:
-        text = render(f"explain (analyze, buffers, format json) table @schema@.{name}", rows.store.schema)
-        pages[name] = buffers(json.loads(await rows.conn.fetchval(text))[0]["Plan"])
+    more = {name: await pages_of(rows, name) - empty[name] for name in MORE}
 
     assert scans == {}
-    assert {name: touched for name, touched in pages.items() if touched > BOUNDS[name]} == {}
+    assert {name: touched for name, touched in more.items() if touched > MORE[name]} == {}
 
 
 async def test_nothing_is_compiled(rows: Rows) -> None:
@@ -238,4 +247,4 @@ async def test_nothing_is_compiled(rows: Rows) -> None:
         f'"{rows.store.schema.replace(chr(34), chr(34) * 2)}"',
     )
 
-    assert settings == sorted(["explain", *FUNCTIONS])
+    assert settings == sorted(["explain", "waiting_queues", *FUNCTIONS])

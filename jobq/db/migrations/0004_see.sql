@@ -72,14 +72,14 @@ $told$;
 --     done, dead    it has ended
 --     running       an attempt owns it
 --     silent        its worker, or its own lease, has lapsed: it is about to be taken back
---     alone         it may have killed workers, so it waits to run alone
---     scheduled     its run_at has not come
---     retry         nor has the end of its pause after a failed attempt
+--     scheduled     its run_at has not come, and no attempt was made yet
+--     retry         it waits after an attempt that failed
+--     crash         it waits after an attempt that ended with its worker
+--     released      it waits after an attempt that was handed back: by a Snooze, or by its worker
 --     no_worker     no live worker serves its queue
 --     no_handler    none of those that do has a handler for its kind
 --     position      others are before it in its queue
---     slots         it is the next, and waits for a slot
---     next          it is the next, and has only just become ready
+--     next          none is
 --
 -- `numbers` are those of the sentence, for programs. Costs the same for any number of jobs: what is before it is
 -- counted up to 10,000. All is read in the snapshot of the calling statement, so a job that moves is found once.
@@ -92,14 +92,11 @@ as $explain$
 #variable_conflict use_column
 declare
     count_limit constant int := 10000;
-    -- One less than the usual max_crashes: with so many crashes the next attempt has to show whose they were.
-    suspect_crashes constant int := 2;
-    -- A worker looks at least once a second: what is the next, and has been ready for longer, waits for a slot.
-    look constant interval := '2 seconds';
     asked_at constant timestamptz := clock_timestamp();
     instance text := (parse_ident($name$@schema@$name$))[1];
     title text;
     ready text;
+    suspicion text;
     job record;
     ended record;
     holder record;
@@ -109,7 +106,8 @@ declare
 begin
     select
         j.kind, j.queue, j.priority, j.run_at, j.worker_id, j.claimed_at, j.lease_until, j.attempt, j.max_attempts,
-        j.crashes, j.fence, j.alone_fence, j.errors -> -1 as error
+        j.crashes, j.fence, j.alone_fence, j.errors -> -1 as error,
+        (j.errors -> -1 ->> 'at')::timestamptz as recorded_at
     into job
     from @schema@.job j
     where j.id = explain.id;
@@ -168,6 +166,13 @@ begin
     end if;
 
     title := format('%s %s', job.kind, explain.id);
+    -- With one crash less than its kind's max_crashes a job runs alone. Only the application knows that number.
+    suspicion := case
+        when job.crashes > 0 then format(
+            '; %s while it ran, so if the max_crashes of its kind is %s or less it ',
+            @schema@.counted(job.crashes, 'worker has died', 'workers have died'), job.crashes + 1
+        )
+    end;
     numbers := jsonb_build_object(
         'kind', job.kind, 'queue', job.queue, 'attempt', job.attempt, 'crashes', job.crashes, 'run_at', job.run_at
     );
@@ -201,22 +206,25 @@ begin
                     )
                 end
             );
-        elsif job.crashes >= suspect_crashes and job.alone_fence is distinct from job.fence and holder.others > 0 then
-            reason := 'alone';
-            sentence := format(
-                '%s is claimed by worker %s, and %s while it ran: it waits there for the end of %s, to run alone.',
-                title, coalesce(holder.name, job.worker_id::text),
-                @schema@.counted(job.crashes, 'worker has died', 'workers have died'),
-                @schema@.counted(holder.others, 'other job', 'other jobs')
-            );
-            numbers := numbers || jsonb_build_object('others', holder.others);
         else
             reason := 'running';
             sentence := format(
-                '%s has been running for %s in queue %s, attempt %s, in worker %s; its lease lasts until %s.', title,
+                '%s has been %s for %s in queue %s, attempt %s, in worker %s; its lease lasts until %s%s.', title,
+                case
+                    when job.alone_fence = job.fence then 'running alone'
+                    when job.crashes > 0 and holder.others > 0 then 'held'
+                    else 'running'
+                end,
                 @schema@.spell(extract(epoch from asked_at - job.claimed_at)::float8), job.queue, job.attempt,
-                coalesce(holder.name, job.worker_id::text), @schema@.moment(job.lease_until, asked_at)
+                coalesce(holder.name, job.worker_id::text), @schema@.moment(job.lease_until, asked_at),
+                case
+                    when job.alone_fence is distinct from job.fence and holder.others > 0 then suspicion
+                        || format(
+                            'waits there for the end of %s', @schema@.counted(holder.others, 'other job', 'other jobs')
+                        )
+                end
             );
+            numbers := numbers || jsonb_build_object('others', holder.others);
         end if;
         return;
     end if;
@@ -224,15 +232,38 @@ begin
     -- What holds up a whole queue on purpose would be said here, before what holds up this job.
 
     if job.run_at > asked_at then
-        if job.error is null then
+        sentence := format('%s waits until %s: ', title, @schema@.moment(job.run_at, asked_at));
+        if job.claimed_at is null then
             reason := 'scheduled';
             sentence := format('%s is scheduled for %s.', title, @schema@.moment(job.run_at, asked_at));
+        elsif job.error is null or job.claimed_at > job.recorded_at then
+            -- Claimed after the last record: of this attempt nothing was recorded, and its number was given back.
+            reason := 'released';
+            sentence := sentence || format(
+                'attempt %s, claimed %s ago, was handed back and nothing failed (a Snooze, or a worker that could not'
+                ' run it alone).',
+                job.attempt + 1, @schema@.spell(extract(epoch from asked_at - job.claimed_at)::float8)
+            );
+        elsif job.error ->> 'type' in ('Drained', 'LeaseLapsed') then
+            reason := 'released';
+            sentence := sentence || format(
+                'attempt %s was handed back %s ago and nothing failed (%s).', job.error ->> 'attempt',
+                @schema@.spell(extract(epoch from asked_at - job.recorded_at)::float8),
+                @schema@.told(job.error ->> 'type', job.error ->> 'message')
+            );
+        elsif job.error ->> 'type' = 'WorkerLost' then
+            reason := 'crash';
+            sentence := sentence || format(
+                'the worker of attempt %s ended or fell silent, which was found %s ago (%s so far).',
+                job.error ->> 'attempt', @schema@.spell(extract(epoch from asked_at - job.recorded_at)::float8),
+                @schema@.counted(job.crashes, 'crash', 'crashes')
+            );
         else
             reason := 'retry';
-            sentence := format(
-                '%s waits until %s: attempt %s failed %s ago with %s.', title, @schema@.moment(job.run_at, asked_at),
+            sentence := sentence || format(
+                'attempt %s failed %s ago with %s.',
                 coalesce(job.error ->> 'attempt', '?') || coalesce(' of ' || job.max_attempts, ''),
-                @schema@.spell(extract(epoch from asked_at - (job.error ->> 'at')::timestamptz)::float8),
+                @schema@.spell(extract(epoch from asked_at - job.recorded_at)::float8),
                 @schema@.told(job.error ->> 'type', job.error ->> 'message')
             );
         end if;
@@ -266,14 +297,6 @@ begin
         sentence := format(
             '%s %s, but no live worker of queue %s has a handler for its kind (%s the queue).', title, ready, job.queue,
             @schema@.counted(service.serving, 'serves', 'serve')
-        );
-        return;
-    end if;
-    if job.crashes >= suspect_crashes then
-        reason := 'alone';
-        sentence := format(
-            '%s %s, and %s while it ran: the next that takes it lets its other jobs end first and runs it alone.',
-            title, ready, @schema@.counted(job.crashes, 'worker has died', 'workers have died')
         );
         return;
     end if;
@@ -314,42 +337,31 @@ begin
         'ahead', ahead, 'ahead_is_at_least', ahead >= count_limit, 'running', busy.jobs
     );
 
-    if ahead > 0 then
-        reason := 'position';
-        sentence := format(
-            '%s %s in queue %s: %s before it, and %s in its %s.', title, ready, job.queue,
-            @schema@.counted(ahead, 'ready job is', 'ready jobs are', count_limit),
-            @schema@.counted(busy.jobs, 'runs', 'run'),
-            @schema@.counted(service.able, 'live worker', 'live workers')
-        );
-    elsif busy.jobs > 0 and job.run_at < asked_at - look then
-        reason := 'slots';
-        sentence := format(
-            '%s is the next in queue %s and %s: it waits for a slot, while %s in its %s, the first of them for %s.',
-            title, job.queue, ready, @schema@.counted(busy.jobs, 'job runs', 'jobs run'),
-            @schema@.counted(service.able, 'live worker', 'live workers'),
-            @schema@.spell(extract(epoch from asked_at - busy.since)::float8)
-        );
-    else
-        reason := 'next';
-        sentence := format(
-            '%s is the next in queue %s and %s: it is taken at the next look (by one of %s).', title, job.queue, ready,
-            @schema@.counted(service.able, 'live worker', 'live workers')
-        );
-    end if;
+    -- How many slots its workers have is not on record: how many jobs run, and for how long, is what can be said.
+    reason := case when ahead > 0 then 'position' else 'next' end;
+    sentence := format(
+        '%s %s in queue %s: %s before it, and %s in its %s%s%s.', title, ready, job.queue,
+        @schema@.counted(ahead, 'ready job is', 'ready jobs are', count_limit),
+        @schema@.counted(busy.jobs, 'runs', 'run'), @schema@.counted(service.able, 'live worker', 'live workers'),
+        case
+            when busy.jobs > 0
+                then format(', the oldest for %s', @schema@.spell(extract(epoch from asked_at - busy.since)::float8))
+        end,
+        suspicion || 'runs alone'
+    );
 end
 $explain$;
 
--- v1_queue_depth: the jobs of each queue that anything is known of. See the view.
-create function @schema@.v1_queue_depth()
-returns table (queue text, ready bigint, scheduled bigint, running bigint, dead bigint, workers bigint)
+-- waiting_queues: the queues in which jobs wait. A loose scan: one probe of the index a queue, however many jobs wait.
+create function @schema@.waiting_queues() returns setof text
 language sql
 stable
+-- Left unsaid, the planner expects a thousand.
+rows 10
 set search_path = pg_catalog, pg_temp
 set jit = off
-as $v1_queue_depth$
+as $waiting_queues$
     with recursive waiting (queue) as (
-        -- Loose scans, here and below: one probe of the index a queue, whatever the number of jobs in it.
         (
             select j.queue
             from @schema@.job j
@@ -368,7 +380,22 @@ as $v1_queue_depth$
         )
         from waiting w
         where w.queue is not null
-    ), bereaved (queue) as (
+    )
+    select w.queue
+    from waiting w
+    where w.queue is not null
+$waiting_queues$;
+
+-- v1_queue_depth: the jobs of each queue that anything is known of. See the view.
+create function @schema@.v1_queue_depth()
+returns table (queue text, ready bigint, scheduled bigint, running bigint, dead bigint, workers bigint)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $v1_queue_depth$
+    with recursive bereaved (queue) as (
+        -- Loose scans, here and below, as in waiting_queues.
         (
             select d.queue
             from @schema@.dead_letter d
@@ -421,7 +448,7 @@ as $v1_queue_depth$
         where w.lease_until >= now()
         group by of_worker.queue
     ), known as (
-        select w.queue from waiting w
+        select w.queue from @schema@.waiting_queues() as w (queue)
         union
         select b.queue from bereaved b
         union
@@ -493,28 +520,8 @@ stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $v1_oldest_ready$
-    with recursive waiting (queue) as (
-        (
-            select j.queue
-            from @schema@.job j
-            where j.worker_id is null
-            order by j.queue
-            limit 1
-        )
-        union all
-        select (
-            select j.queue
-            from @schema@.job j
-            where j.worker_id is null
-                and j.queue > w.queue
-            order by j.queue
-            limit 1
-        )
-        from waiting w
-        where w.queue is not null
-    )
     select w.queue, oldest.run_at, coalesce(extract(epoch from now() - oldest.run_at), 0)::float8
-    from waiting w
+    from @schema@.waiting_queues() as w (queue)
     cross join lateral (
         select min(first.run_at) as run_at
         from generate_series(0, 9) as lane (priority)
@@ -529,7 +536,6 @@ as $v1_oldest_ready$
             limit 1
         ) as first
     ) as oldest
-    where w.queue is not null
 $v1_oldest_ready$;
 
 -- v1_unserved: kinds that are ready in a queue in which no live worker takes them. See the view.
@@ -540,28 +546,9 @@ stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $v1_unserved$
-    with recursive waiting (queue) as (
-        (
-            select j.queue
-            from @schema@.job j
-            where j.worker_id is null
-            order by j.queue
-            limit 1
-        )
-        union all
-        select (
-            select j.queue
-            from @schema@.job j
-            where j.worker_id is null
-                and j.queue > w.queue
-            order by j.queue
-            limit 1
-        )
-        from waiting w
-        where w.queue is not null
-    ), oldest as materialized (
+    with oldest as materialized (
         select distinct w.queue, first.kind
-        from waiting w
+        from @schema@.waiting_queues() as w (queue)
         cross join generate_series(0, 9) as lane (priority)
         cross join lateral (
             -- What is passed over stays in front.
@@ -574,7 +561,6 @@ as $v1_unserved$
             order by j.run_at, j.id
             limit 1000
         ) as first
-        where w.queue is not null
     )
     select o.queue, o.kind
     from oldest o

@@ -115,7 +115,9 @@ begin
         @schema@.v1_queue_depth, @schema@.v1_oldest_ready, @schema@.v1_unserved, @schema@.v1_oldest_dead,
         @schema@.v1_workers
         to @worker@;
-    grant execute on function @schema@.v1_queue_depth(), @schema@.v1_oldest_ready(), @schema@.v1_unserved() to @worker@;
+    grant execute on function
+        @schema@.v1_queue_depth(), @schema@.v1_oldest_ready(), @schema@.v1_unserved(), @schema@.waiting_queues()
+        to @worker@;
     grant select, truncate on
         @schema@.done_0, @schema@.done_1, @schema@.done_2, @schema@.done_3, @schema@.done_4, @schema@.done_5,
         @schema@.done_6, @schema@.done_7
@@ -138,7 +140,8 @@ begin
     grant execute on function
         @schema@.explain(bigint), @schema@.spell(float8), @schema@.moment(timestamptz, timestamptz),
         @schema@.counted(bigint, text, text, bigint), @schema@.told(text, text), @schema@.v1_queue_depth(),
-        @schema@.v1_oldest_ready(), @schema@.v1_unserved(), @schema@.v1_rates(), @schema@.v1_dead_by_kind()
+        @schema@.v1_oldest_ready(), @schema@.v1_unserved(), @schema@.v1_rates(), @schema@.v1_dead_by_kind(),
+        @schema@.waiting_queues()
         to @reader@;
 
     -- operator: a reader who redrives and deletes dead letters. A redrive adds the job again, with its past.
