@@ -141,7 +141,7 @@ def as_record(job: ListedJob) -> dict[str, object]:
 def listing(jobs: Sequence[ListedJob], *, now: datetime, width: int | None) -> Table:
     """Return a table with a line for each job, cut to *width* columns, or uncut if that is None.
 
-    DUE is when it became or becomes ready, AGE since when it is enqueued.
+    WHEN is when it became or becomes ready, began to run or was done, AGE since when it is enqueued.
     """
     from rich.table import Table
     from rich.text import Text
@@ -154,12 +154,11 @@ def listing(jobs: Sequence[ListedJob], *, now: datetime, width: int | None) -> T
     table.add_column("STATE", no_wrap=True)
     table.add_column("P", justify="right", no_wrap=True)
     table.add_column("ATTEMPT", justify="right", no_wrap=True)
-    table.add_column("DUE", no_wrap=True)
+    table.add_column("WHEN", no_wrap=True)
     table.add_column("AGE", no_wrap=True)
     table.add_column("WORKER")
     for job in jobs:
-        due = "-" if job.run_at is None else _distance(job.run_at, now)
-        cells = (str(job.id), job.kind, job.queue, job.state, str(job.priority), str(job.attempt), due)
+        cells = (str(job.id), job.kind, job.queue, job.state, str(job.priority), str(job.attempt), _when(job, now))
         for_person = (*cells, words(now - job.enqueued_at), _worker(job, short=True))
         table.add_row(*(Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in for_person))
     return table
@@ -223,6 +222,18 @@ def _worker(job: ListedJob, *, short: bool = False) -> str:
     if short:
         return job.worker or str(job.worker_id)[:8]
     return str(job.worker_id) if job.worker is None else f"{job.worker} ({job.worker_id})"
+
+
+def _when(job: ListedJob, now: datetime) -> str:
+    """Tell the moment that says most of a job in its state: since when it is done, runs, or waits."""
+    match job.state:
+        case "done":
+            at = job.finished_at
+        case "running":
+            at = job.claimed_at
+        case _:
+            at = job.run_at
+    return "-" if at is None else _distance(at, now)
 
 
 def _distance(at: datetime, now: datetime) -> str:

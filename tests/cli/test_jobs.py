@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,7 +50,7 @@ async def test_the_list_is_newest_first_in_all_states(rows: Rows, call: Call) ->
     ended = await call("jobs")
 
     header, *lines = [line.split() for line in ended.out.splitlines()]
-    assert header == ["ID", "KIND", "QUEUE", "STATE", "P", "ATTEMPT", "DUE", "AGE", "WORKER"]
+    assert header == ["ID", "KIND", "QUEUE", "STATE", "P", "ATTEMPT", "WHEN", "AGE", "WORKER"]
     assert [line[:6] for line in lines] == [
         [str(ids["scheduled"]), "send_receipt", "mail", "scheduled", "2", "0"],
         [str(ids["running"]), "send_receipt", "mail", "running", "5", "1"],
@@ -60,6 +61,17 @@ async def test_the_list_is_newest_first_in_all_states(rows: Rows, call: Call) ->
     assert lines[1][-1] == "web-1:4242"
     assert len(lines[2][-1]) == 8, "a worker that is not known any more is named by its id"
     assert ended.err == ""
+
+
+async def test_the_list_tells_since_when_a_job_runs(rows: Rows, call: Call, sql: Callable[[str], str]) -> None:
+    """Not since when it was due: whoever looks for what hangs asks for that one."""
+    attempt = await rows.running()
+    since = "claimed_at = now() - interval '3 minutes', run_at = now() - interval '1 hour'"
+    await rows.conn.execute(sql(f"update @schema@.job set {since} where id = $1"), attempt.id)
+
+    listed = (await call("jobs", "--state", "running")).out.splitlines()
+
+    assert listed[1].split()[6:9] == ["3", "min", "ago"]
 
 
 async def test_programs_get_every_field(rows: Rows, call: Call) -> None:
