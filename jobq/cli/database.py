@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PATIENCE_S = 5.0
+"""How long a command waits before it says that it does."""
+
 
 class StatedDsn(msgspec.Struct, frozen=True):
     """A DSN, and whether it was typed, or is configured: in the environment or in a file."""
@@ -240,12 +243,21 @@ async def on_connection_to(
         await migrate_embedded(dsn, instance.schema)
     with driver_errors():
         conn = await connect(dsn, role="cli")
+        remark = asyncio.get_running_loop().call_later(PATIENCE_S, _say_that_it_lasts, conn.get_server_pid())
         try:
             if not any_version and (warning := await check_version(conn, instance.schema)):
                 say(warning)
             return await work(conn)
         finally:
+            remark.cancel()
             await conn.close(timeout=LEAVE_TIMEOUT_S)
+
+
+def _say_that_it_lasts(server_pid: int) -> None:
+    say(
+        f"jobq: not done after {PATIENCE_S:g} s, going on: the database is busy, or a session is in the way. Which one,"
+        f" says: select pg_blocking_pids({server_pid})"
+    )
 
 
 async def migrate_embedded(dsn: str, schema: str) -> None:
