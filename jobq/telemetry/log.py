@@ -90,7 +90,9 @@ def describe(event: Told) -> tuple[int, str]:
             names = f": {', '.join(cancelled)}" if cancelled else ""
             return level, f"the worker's lease has lapsed: {running} running jobs are cancelled and handed back{names}"
         case events.WorkerReaped(worker_id, jobs):
-            return logging.WARNING, f"worker {worker_id} is gone: {jobs} jobs were taken back"
+            return logging.WARNING, (
+                f"worker {worker_id} is gone: {jobs} {'job was' if jobs == 1 else 'jobs were'} taken back"
+            )
         case events.JobReaped(job_id, kind, attempt):
             return logging.WARNING, f"{kind} {job_id} was taken back: its worker fell silent during attempt {attempt}"
         case events.StraysReleased(ids):
