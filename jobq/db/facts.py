@@ -48,6 +48,23 @@ class ServerFacts(msgspec.Struct, frozen=True):
     may_see_sessions: bool
 
 
+class Blocker(msgspec.Struct, frozen=True):
+    """A session that is in the way of others: for *waited_s* somebody has waited for it, or it has locked our *tables*.
+
+    *open_s*: how long its transaction has been open, None if this role may not see it. *shuts_out*: not even readers
+    go past.
+    """
+
+    pid: int
+    owner: str
+    application: str
+    state: str
+    open_s: float | None
+    waited_s: float
+    tables: list[str]
+    shuts_out: bool
+
+
 class Holder(msgspec.Struct, frozen=True):
     """Who keeps vacuum from removing dead rows. *age_s* is None of a replica."""
 
@@ -112,6 +129,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """How far this machine's clock is ahead of the server's."""
     told_pid: int
     """The server process as the connection was told it: another than its own if a pooler stands between."""
+    blockers: list[Blocker]
     holders: list[Holder]
     slots: list[Slot]
     tables: list[TableFacts]
@@ -134,7 +152,11 @@ class FactReports:
         unseen: list[str] = []
         instance: InstanceFacts | None = None
         standing: Standing | None = None
-        if version >= needed:
+        with driver_errors():
+            blockers = [Blocker(*row) for row in await conn.fetch(self._sql["list_blockers"], self._schema)]
+        if any(one.shuts_out for one in blockers):
+            unseen.append("jobs, queues and kinds (a session has locked our tables)")
+        elif version >= needed:
             instance = await _unless_refused("the state of the instance", unseen, lambda: self._instance(conn))
             standing = await _unless_refused("queues and kinds", unseen, lambda: Overview(self._schema).look(conn))
         with driver_errors():
@@ -150,6 +172,7 @@ class FactReports:
                 server=server,
                 clock_ahead_s=(asked_at + answered_at) / 2 - server.now.timestamp(),
                 told_pid=conn.get_server_pid(),
+                blockers=blockers,
                 holders=[Holder(*row) for row in await conn.fetch(self._sql["list_holders"])],
                 slots=[Slot(*row) for row in await conn.fetch(self._sql["list_slots"])],
                 tables=[TableFacts(*row) for row in await conn.fetch(self._sql["list_tables"], self._schema)],

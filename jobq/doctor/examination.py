@@ -8,6 +8,7 @@ from jobq.db.facts import Facts
 from jobq.doctor.finding import Finding, Severity, Surroundings
 from jobq.doctor.schema import check_history, check_indexes, check_owners, check_version
 from jobq.doctor.server import (
+    check_blockers,
     check_clock,
     check_connections,
     check_durability,
@@ -26,6 +27,7 @@ def examine(facts: Facts, surroundings: Surroundings, wanted_indexes: Mapping[st
 
 def _findings(facts: Facts, surroundings: Surroundings, wanted_indexes: Mapping[str, str]) -> Iterator[Finding]:
     yield from check_version(facts)
+    yield from check_blockers(facts.blockers)
     yield from check_durability(facts.server)
     yield from check_connections(facts.server)
     yield from check_notifications(facts.server)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from jobq.db.facts import Facts, ServerFacts
-from jobq.doctor.finding import Finding, Severity, Surroundings
+from jobq.db.facts import Blocker, Facts, ServerFacts
+from jobq.doctor.finding import Finding, Severity, Surroundings, first_few
 
 FEW_CONNECTIONS = 20
 """Room for one more worker: it takes five, and its handlers' pool up to ten."""
 
 LAST_CONNECTIONS = 5
+
+BLOCKED_S = 1.0
+"""Shorter waits are everyday."""
 
 MUCH_NOTIFICATION_QUEUE = 0.1
 FULL_NOTIFICATION_QUEUE = 0.5
@@ -45,6 +48,23 @@ def check_connections(server: ServerFacts) -> Iterator[Finding]:
             title=f"connections left for ordinary roles: {server.connections_left}",
             detail="a worker takes five, and the pool of its handlers up to ten",
             remedy="raise max_connections or the database's limit, close idle sessions, or put PgBouncer in front",
+        )
+
+
+def check_blockers(blockers: Sequence[Blocker]) -> Iterator[Finding]:
+    """Who holds a lock and does not go on stops everybody behind it."""
+    for one in blockers:
+        if one.waited_s < BLOCKED_S and not (one.tables and (one.open_s is None or one.open_s >= BLOCKED_S)):
+            continue
+        whose = f" ({one.application})" if one.application else ""
+        since = "" if one.open_s is None else f", and its transaction has been open for {one.open_s:,.0f} s"
+        locked = f"has locked {first_few(one.tables)}" if one.tables else "holds a lock that others wait for"
+        yield Finding(
+            severity=Severity.HURTS,
+            code="blocked",
+            title=f"session {one.pid} of {one.owner}{whose} {locked}",
+            detail=f"it is {one.state}{since}; what waits for it neither takes jobs nor finishes them",
+            remedy=f"end it: select pg_terminate_backend({one.pid}); what it has not committed is undone",
         )
 
 

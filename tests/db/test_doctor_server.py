@@ -12,13 +12,14 @@ import asyncpg
 import pytest
 
 from jobq.db.facts import FactReports
-from jobq.db.statements import quote_identifier
-from jobq.doctor import vacuum
+from jobq.db.statements import quote_identifier, render
+from jobq.doctor import server, vacuum
 from jobq.doctor.examination import examine
 from jobq.doctor.finding import Finding, Severity, Surroundings
 from jobq.embedded import temporary
-from tests.db.checkup import durable_server, found, only
+from tests.db.checkup import durable_server, found, look, only
 from tests.db.rows import Rows
+from tests.faults.run import connected
 
 if TYPE_CHECKING:
     from tests.conftest import Conn
@@ -66,6 +67,43 @@ async def test_a_server_that_forgets_is_found(rows: Rows, name: str) -> None:
 
     assert (finding.severity, finding.title) == (Severity.HURTS, f"{name} is off")
     assert await found(rows) == []
+
+
+@pytest.mark.parametrize("mode", ["share", "access exclusive"])
+async def test_whoever_has_locked_a_table_is_named(
+    rows: Rows, dsn: str, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Also while nobody happens to wait; with our tables shut to readers too, nothing hangs."""
+    monkeypatch.setattr(server, "BLOCKED_S", 0.0)
+    async with connected(dsn) as holder, holder.transaction():
+        await holder.execute(render(f"lock table @schema@.job in {mode} mode", rows.store.schema))
+        finding = await only(rows, "blocked")
+        pid = holder.get_server_pid()
+
+    assert (finding.severity, finding.title) == (Severity.HURTS, f"session {pid} of postgres (test) has locked job")
+    assert finding.detail.startswith("it is idle in transaction, and its transaction has been open for 0 s; ")
+    assert finding.remedy.startswith(f"end it: select pg_terminate_backend({pid});")
+    assert await found(rows) == []
+
+
+async def test_whoever_holds_a_row_is_named_and_not_who_waits_in_between(
+    rows: Rows, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that are jobq's, or want our tables."""
+    monkeypatch.setattr(server, "BLOCKED_S", 0.01)
+    job_id = await rows.waiting()
+    change = render(f"update @schema@.job set kind = kind where id = {job_id}", rows.store.schema)
+    async with connected(dsn) as holder, connected(dsn) as second, connected(dsn) as third:
+        for one in (second, third):
+            await one.execute("set application_name = 'jobq settling'")
+        async with holder.transaction():
+            await holder.execute(change)
+            waiting = [asyncio.create_task(one.execute(change)) for one in (second, third)]
+            finding = await eventually(rows, "blocked")
+            assert [one.pid for one in (await look(rows)).blockers] == [holder.get_server_pid()]
+        await asyncio.gather(*waiting)
+
+    assert finding.title.endswith(" of postgres (test) holds a lock that others wait for")
 
 
 @pytest.mark.parametrize(("limit", "severity"), [(18, Severity.LOOK), (4, Severity.HURTS)])

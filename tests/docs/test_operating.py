@@ -143,7 +143,7 @@ async def test_4_the_database_is_slow(night: Night) -> None:
         page.finds(worker)
         await page.types("curl")
         await page.types("curl")
-        await page.types("psql")
+        await page.types("jobq doctor")
         await page.types("jobq stats")
         await page.types("psql")
         await worker.says("the database is back")
