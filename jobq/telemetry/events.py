@@ -209,6 +209,18 @@ class StraysReleased(msgspec.Struct, frozen=True):
     ids: list[int]
 
 
+class SuspectsHandedBack(msgspec.Struct, frozen=True):
+    """These jobs may run only alone, and found no quiet moment within *waited_s* seconds: what runs here took longer.
+
+    *suspects* and *running*, the oldest few, are named `KIND ID`; *unwritten* is the number of outcomes.
+    """
+
+    suspects: list[str]
+    waited_s: float
+    running: list[str]
+    unwritten: int
+
+
 class DatabaseAway(msgspec.Struct, frozen=True):
     """A loop cannot reach the database, or not write to it. Said once an outage; it tries on."""
 
@@ -320,6 +332,7 @@ Told = (
     | WorkerReaped
     | JobReaped
     | StraysReleased
+    | SuspectsHandedBack
     | DatabaseAway
     | DatabaseBack
     | LoopCrashed

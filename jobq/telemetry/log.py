@@ -96,7 +96,16 @@ def describe(event: Told) -> tuple[int, str]:
         case events.JobReaped(job_id, kind, attempt):
             return logging.WARNING, f"{kind} {job_id} was taken back: its worker fell silent during attempt {attempt}"
         case events.StraysReleased(ids):
-            return logging.WARNING, f"handed back {len(ids)} jobs of a claim whose answer was never seen"
+            return (
+                logging.WARNING,
+                f"handed back {len(ids)} job{'s' * (len(ids) != 1)} of a claim whose answer was never seen",
+            )
+        case events.SuspectsHandedBack(suspects, waited_s, running, unwritten):
+            blame = ", ".join(running) or f"{unwritten} outcomes that are not written"
+            return logging.WARNING, (
+                f"{', '.join(suspects)} may run only alone, and found no quiet moment in {waited_s:.0f} s: handed back;"
+                f" in the way: {blame}"
+            )
         case events.DatabaseAway(loop, error):
             return logging.WARNING, f"{loop}: {error}; trying on"
         case events.DatabaseBack(loop, away_s):

@@ -19,7 +19,7 @@ from jobq.core.job import ClaimedJob, WorkerId
 from jobq.db.connect import Link
 from jobq.db.store import Owned, Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
-from jobq.telemetry.events import Emit, LeaseLost
+from jobq.telemetry.events import Emit, LeaseLost, SuspectsHandedBack
 from jobq.worker.executor import Executor
 from jobq.worker.pulse import Pulse
 from jobq.worker.settler import Settler
@@ -31,6 +31,9 @@ BOUND_S = 30.0
 """How long recording that a suspect runs alone may take, with a database that answers late."""
 
 QUIET_CHECK_S = 0.01
+
+NAMED = 3
+"""How many of the jobs that are in the way are named."""
 
 LATER_S = 5.0
 """A suspect that found no quiet moment comes back after this."""
@@ -96,6 +99,7 @@ class Quarantine:
                 with anyio.move_on_after(PATIENCE_S) as waiting:
                     await self._wait_quiet()
                 if waiting.cancelled_caught:
+                    self._emit(self._no_quiet())
                     self.hand_back_all()
                 else:
                     await self._run_first()
@@ -105,6 +109,16 @@ class Quarantine:
 
     def _is_quiet(self) -> bool:
         return not (self._settler.backlog or any(executor.runs_anything for executor in self._executors))
+
+    def _no_quiet(self) -> SuspectsHandedBack:
+        attempts = [attempt for executor in self._executors for attempt in executor.attempts]
+        oldest = sorted(attempts, key=lambda attempt: attempt.started)[:NAMED]
+        return SuspectsHandedBack(
+            suspects=[f"{one.kind} {one.id}" for one in self.in_hand()],
+            waited_s=PATIENCE_S,
+            running=[f"{one.claimed.kind} {one.claimed.id}" for one in oldest],
+            unwritten=self._settler.backlog,
+        )
 
     async def _wait_quiet(self) -> None:
         while not self._is_quiet():

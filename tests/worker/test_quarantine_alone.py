@@ -13,7 +13,7 @@ from jobq.core.job import JobId
 from jobq.core.states import State
 from jobq.db.store import Store
 from jobq.errors import DatabaseUnavailableError
-from jobq.telemetry.events import AttemptOverran, LeaseLost
+from jobq.telemetry.events import AttemptOverran, LeaseLost, SuspectsHandedBack
 from jobq.worker import pulse, quarantine
 from jobq.worker.quarantine import Quarantine
 from jobq.worker.supervisor import ExitCode
@@ -141,11 +141,17 @@ async def test_suspects_run_one_after_the_other(
 
 
 async def test_a_suspect_that_finds_no_quiet_moment_is_handed_back(
-    queue: Queue, rows: Rows, hall: Hall, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch
+    queue: Queue,
+    rows: Rows,
+    hall: Hall,
+    seen: Events,
+    jobs: Jobs,
+    working: Working,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F18: with its attempt, for later; this worker goes on claiming meanwhile."""
+    """F18: with its attempt, for later, and it is said what was in the way; this worker goes on claiming meanwhile."""
     monkeypatch.setattr(quarantine, "PATIENCE_S", 0.05)
-    await queue.enqueue(hall.bind("first"))
+    first = await queue.enqueue(hall.bind("first"))
 
     async with working(default_slots=5):
         await hall.has("first")
@@ -157,6 +163,8 @@ async def test_a_suspect_that_finds_no_quiet_moment_is_handed_back(
             event.set()
 
     assert (now.state, now.attempt, now.errors) == (State.WAITING, 2, [])
+    told = seen.of(SuspectsHandedBack)[0]
+    assert (told.suspects, told.running, told.unwritten) == ([f"run {job_id}"], [f"run {first.id}"], 0)
     assert quarantine.LATER_S - 2 < now.due_in_s <= quarantine.LATER_S
     assert ("in", "suspect") not in hall.log
 
