@@ -31,7 +31,7 @@ from benchmarks.chaos_books import Ledger, read_lives
 from benchmarks.chaos_faults import GRACE_S, LEASE_S, WORKERS, Faults, plan
 from benchmarks.chaos_orders import Orders
 from benchmarks.chaos_rate import drain_rates
-from benchmarks.chaos_recovery import recoveries_s
+from benchmarks.chaos_recovery import Recovery, recoveries
 from benchmarks.database import SCHEMA, fresh_schema
 from benchmarks.report import Report, make_report
 from benchmarks.restartable import RestartableServer
@@ -58,7 +58,7 @@ class Findings(msgspec.Struct):
     account: Account
     faults: Faults
     seconds: float
-    recovered_s: list[float]
+    recovered: list[Recovery]
     rates_before: list[float]
     rates_after: list[float]
 
@@ -89,11 +89,11 @@ async def _run(server: RestartableServer, ledger: Ledger, options: argparse.Name
     seconds = time.monotonic() - began
     conn = await asyncpg.connect(server.dsn)
     account = await draw_up(read_lives(conn, ledger.calls()))
-    recovered_s = recoveries_s(account.interrupted, faults.of_workers, faults.outages)
-    recovered_s += await _first_done_s(conn, faults)
+    recovered = recoveries(account.interrupted, faults.of_workers, faults.outages)
+    recovered += await _first_done(conn, faults)
     await conn.close()
     after = await drain_rates(server.dsn, options.jobs)
-    return Findings(account, faults, seconds, recovered_s, before, after)
+    return Findings(account, faults, seconds, recovered, before, after)
 
 
 async def _break(server: RestartableServer, ledger: Ledger, options: argparse.Namespace) -> Faults:
@@ -113,10 +113,10 @@ async def _break(server: RestartableServer, ledger: Ledger, options: argparse.Na
     return faults
 
 
-async def _first_done_s(conn: Conn, faults: Faults) -> list[float]:
+async def _first_done(conn: Conn, faults: Faults) -> list[Recovery]:
     """Return how long after each restart the first job was done that was claimed after it."""
     done_at = [(one.ended_at, await conn.fetchval(FIRST_DONE, one.ended_at)) for one in faults.outages]
-    return [at - ended_at for ended_at, at in done_at if at is not None]
+    return [Recovery(at - ended_at, "a restart") for ended_at, at in done_at if at is not None]
 
 
 def _figures(found: Findings) -> dict[str, list[float]]:
@@ -135,7 +135,7 @@ def _figures(found: Findings) -> dict[str, list[float]]:
         "stops": len(faults.stopped),
         "restarts": len(faults.outages),
         "seconds": found.seconds,
-        "recovery_max_s": max(found.recovered_s, default=0.0),
+        "recovery_max_s": max((one.seconds for one in found.recovered), default=0.0),
         "stop_max_s": max((one.seconds for one in faults.stopped), default=0.0),
         "rate_ratio": median(found.rates_after) / median(found.rates_before),
     }
@@ -146,14 +146,14 @@ def _figures(found: Findings) -> dict[str, list[float]]:
 def _wrongs(found: Findings) -> list[str]:
     """Say what makes the run void, or nothing."""
     account, stopped = found.account, found.faults.stopped
-    slow_s = sorted((round(one, 1) for one in found.recovered_s if one > RECOVERY_LIMIT_S), reverse=True)
+    slow = sorted((one for one in found.recovered if one.seconds > RECOVERY_LIMIT_S), reverse=True)
     late_s = sorted((round(one.seconds, 1) for one in stopped if one.seconds > STOP_LIMIT_S), reverse=True)
-    wrongs: dict[str, list[int] | list[float]] = {
+    wrongs: dict[str, list[int] | list[float] | list[str]] = {
         "lost": account.lost,
         "ghosts": account.ghosts,
         "unexplained": account.unexplained,
         "late": account.late,
-        f"recoveries took longer than {RECOVERY_LIMIT_S} s": slow_s,
+        f"recoveries took longer than {RECOVERY_LIMIT_S} s": [f"{one.seconds:.1f} s, {one.what}" for one in slow],
         f"stops took longer than {STOP_LIMIT_S} s": late_s,
         "stopped workers ended with other codes": [one.code for one in stopped if one.code not in STOP_CODES],
     }

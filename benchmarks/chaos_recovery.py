@@ -32,23 +32,31 @@ class Outage(msgspec.Struct, frozen=True):
     ended_at: float
 
 
-def recoveries_s(lives: Iterable[Life], faults: Sequence[Fault], outages: Sequence[Outage]) -> list[float]:
+class Recovery(msgspec.Struct, frozen=True, order=True):
+    """How long *what* waited after a fault."""
+
+    seconds: float
+    what: str
+
+
+def recoveries(lives: Iterable[Life], faults: Sequence[Fault], outages: Sequence[Outage]) -> list[Recovery]:
     """Return how long each job that a fault had taken from its worker waited for its next call."""
     lives = list(lives)
     pids = {call.worker_id: call.pid for life in lives for call in life.calls}
     by_worker = {worker_id: [one for one in faults if one.pid == pid] for worker_id, pid in pids.items()}
-    return [seconds for life in lives for seconds in _recoveries_of(life, by_worker, outages)]
+    return [one for life in lives for one in _recoveries_of(life, by_worker, outages)]
 
 
-def _recoveries_of(life: Life, faults: Mapping[str, Sequence[Fault]], outages: Sequence[Outage]) -> list[float]:
-    found: list[float] = []
+def _recoveries_of(life: Life, faults: Mapping[str, Sequence[Fault]], outages: Sequence[Outage]) -> list[Recovery]:
+    found: list[Recovery] = []
     had_at = life.ended_at
     for record in sorted(life.records, key=lambda one: one.at, reverse=True):
         call = _call_of(record, life.calls)
         cause_at = _cause_at(record, call, faults.get(record.worker_id, ()), outages)
         back_at = min((at for at in (_next_call_at(record, call, life.calls), had_at) if at is not None), default=None)
         if cause_at is not None and back_at is not None:
-            found.append(back_at - _clock_starts_at(cause_at, back_at, outages))
+            what = f"{life.kind} {life.job_id} after {record.type} at attempt {record.attempt}"
+            found.append(Recovery(back_at - _clock_starts_at(cause_at, back_at, outages), what))
         # By then this attempt's worker had the job, though perhaps it had not called its handler yet.
         had_at = record.at.timestamp() if cause_at is None else cause_at
     return found

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.chaos_account import Account, draw_up, explain
 from benchmarks.chaos_books import Call, Life, Record
 from benchmarks.chaos_faults import LATEST, What, plan
-from benchmarks.chaos_recovery import Fault, Outage, recoveries_s
+from benchmarks.chaos_recovery import Fault, Outage, Recovery, recoveries
 
 PIDS = {"a": 1, "b": 2, "c": 3}
 
@@ -150,16 +150,17 @@ def test_a_recovery_runs_from_the_fault_to_the_next_call(
     """While the database is away it does not, and what no fault caused has none."""
     every_worker = life([call(1, 1, worker) for worker in PIDS], [])
 
-    found = recoveries_s([life(calls, records), every_worker], faults, outages)
+    found = recoveries([life(calls, records), every_worker], faults, outages)
 
-    assert sorted(found) == expected
+    assert sorted(one.seconds for one in found) == expected
 
 
 def test_a_dead_letter_ends_a_recovery_too() -> None:
     """A job that is condemned is not called again."""
     dead = life([BEFORE], [record(1, "a", at=104)], outcome="killed its worker", ended_at=105.0)
 
-    assert recoveries_s([dead], [KILLED], []) == [5.0]
+    what = f"{dead.kind} {dead.job_id} after WorkerLost at attempt 1"
+    assert recoveries([dead], [KILLED], []) == [Recovery(5.0, what)]
 
 
 def test_a_seed_plans_the_same_faults_again() -> None:
