@@ -30,12 +30,13 @@ from benchmarks.crowd import (
 from benchmarks.database import SCHEMA, fresh_schema
 from benchmarks.report import Report, make_report
 from jobq.core.job import JobId, WorkerId
+from jobq.core.worker import WorkerRow
 from jobq.db.connect import connect
 from jobq.db.facts import FactReports
 from jobq.db.migrate import check_version
 from jobq.db.overview import Overview
 from jobq.db.reports import Reports
-from jobq.db.store import Store, WorkerRow
+from jobq.db.store import Store
 
 if TYPE_CHECKING:
     from jobq.db.connect import AnyConnection

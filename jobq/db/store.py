@@ -16,6 +16,7 @@ import msgspec
 
 from jobq.core.job import ClaimedJob, Enqueued, JobId, JobRow, WorkerId
 from jobq.core.position import FRONT, Mark
+from jobq.core.worker import WorkerRow
 from jobq.db.connect import driver_errors
 from jobq.db.statements import load_statements
 
@@ -42,17 +43,6 @@ class Sleeper(msgspec.Struct, frozen=True):
     queue: str
     worker_id: WorkerId
     loop: str
-
-
-class WorkerRow(msgspec.Struct, frozen=True):
-    """What a worker says of itself with each beat."""
-
-    worker_id: WorkerId
-    pid: int
-    host: str
-    version: str
-    queues: list[str]
-    kinds: list[str]
 
 
 class Reaped(msgspec.Struct, frozen=True):
@@ -272,6 +262,7 @@ class Store:
                 worker.version,
                 worker.queues,
                 worker.kinds,
+                msgspec.json.encode(worker.slots).decode(),
             )
 
     async def say_goodbye(self, conn: AnyConnection, worker_id: WorkerId) -> None:

@@ -8,13 +8,15 @@ import socket
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from importlib.metadata import version
+from itertools import product
 
 from jobq.core.job import JobId, WorkerId
 from jobq.core.outcomes import LEASE_LAPSED
+from jobq.core.worker import Slots, WorkerRow
 from jobq.db.connect import Ear, Link
 from jobq.db.overview import Overview
 from jobq.db.statements import load_statements
-from jobq.db.store import Owned, Store, WorkerRow
+from jobq.db.store import Owned, Store
 from jobq.handle import Resources, Scope
 from jobq.queue import Queue
 from jobq.registration import Handler
@@ -84,7 +86,7 @@ class Parts:
         self.heartbeat = Heartbeat(
             store=self.store,
             link=self.links["heartbeat"],
-            worker=_introduce(worker_id, queue),
+            worker=_introduce(worker_id, queue, settings),
             settings=settings,
             in_hand=self.in_hand,
             on_lost=self._lose,
@@ -120,7 +122,7 @@ class Parts:
         )
         scope = Scope(self.store, worker_id, resources, queue.pool, settings.cancel_grace_s)
         context = copy_context()
-        for (name, executor_class), handlers in sorted(_by_executor(queue).items()):
+        for name, (executor_class, handlers) in product(queue.served, _by_class(queue)):
             executor = Executor(
                 name=executor_class,
                 slots=settings.slots_of(name),
@@ -282,15 +284,16 @@ class Parts:
                 await link.close()
 
 
-def _by_executor(queue: Queue) -> dict[tuple[str, str], dict[str, Handler[..., object]]]:
-    """Return the handlers by queue and class of executor: in each queue all, wherever their home is."""
+def _by_class(queue: Queue) -> list[tuple[str, dict[str, Handler[..., object]]]]:
+    """Return the handlers by class of executor. Each queue has an executor of each: all handlers, wherever at home."""
     by_class: dict[str, dict[str, Handler[..., object]]] = {}
     for handler in queue.handlers.values():
         by_class.setdefault("async" if handler.signature.is_async else "thread", {})[handler.kind] = handler
-    return {(name, one): handlers for name in queue.served for one, handlers in by_class.items()}
+    return sorted(by_class.items())
 
 
-def _introduce(worker_id: WorkerId, queue: Queue) -> WorkerRow:
+def _introduce(worker_id: WorkerId, queue: Queue, settings: WorkerSettings) -> WorkerRow:
+    by_queue = {name: settings.slots_of(name) for name in queue.served}
     return WorkerRow(
         worker_id=worker_id,
         pid=os.getpid(),
@@ -298,4 +301,5 @@ def _introduce(worker_id: WorkerId, queue: Queue) -> WorkerRow:
         version=version("jobq"),
         queues=queue.served,
         kinds=sorted(queue.handlers),
+        slots=[Slots(sorted(handlers), by_queue) for _, handlers in _by_class(queue)],
     )

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
+from jobq.core.worker import WorkerRow
 from jobq.db.connect import Link
-from jobq.db.store import Owned, Store, WorkerRow
+from jobq.db.store import Owned, Store
 from jobq.errors import DatabaseError
 from jobq.settings import WorkerSettings
 from jobq.telemetry.events import Emit

@@ -12,7 +12,7 @@ import pytest
 
 from jobq.core.job import JobId
 from jobq.core.states import State
-from jobq.db.store import WorkerRow
+from jobq.core.worker import WorkerRow
 from tests.cli.conftest import Call, Run, Start
 from tests.db.rows import KIND, LEASE_S, Rows, error_json, new_worker, settle
 

@@ -10,8 +10,9 @@ import pytest
 
 from jobq.cli.stats import show_count, spell, spell_ms
 from jobq.core.histogram import bucket_of
+from jobq.core.worker import WorkerRow
 from jobq.db.overview import Count
-from jobq.db.store import KindCount, WorkerRow
+from jobq.db.store import KindCount
 from tests.cli.conftest import Call, Start
 from tests.db.rows import KIND, LEASE_S, QUEUE, new_worker
 

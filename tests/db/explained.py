@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from jobq.core.job import JobId, WorkerId
+from jobq.core.worker import Slots, WorkerRow
 from jobq.db.reports import Explanation, Reports
-from jobq.db.store import WorkerRow
 from tests.db.rows import KIND, LEASE_S, Rows, new_worker
 
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00"
@@ -20,10 +20,12 @@ async def serve(
     kinds: tuple[str, ...] = (KIND,),
     worker_id: WorkerId | None = None,
     lease_s: float = LEASE_S,
+    slots: tuple[Slots, ...] = (),
 ) -> WorkerId:
-    """Let a worker be alive, host web-1 and process 7."""
+    """Let a worker be alive, host web-1 and process 7. Without *slots* nobody knows how many it has."""
     worker_id = worker_id or new_worker()
-    await rows.store.beat(rows.conn, WorkerRow(worker_id, 7, "web-1", "0", list(queues), list(kinds)), lease_s)
+    row = WorkerRow(worker_id, 7, "web-1", "0", list(queues), list(kinds), slots)
+    await rows.store.beat(rows.conn, row, lease_s)
     return worker_id
 
 

@@ -11,8 +11,9 @@ import msgspec
 from jobq.core.failure import Failure
 from jobq.core.job import JobId, JobRow, WorkerId
 from jobq.core.states import State
+from jobq.core.worker import WorkerRow
 from jobq.db.statements import render
-from jobq.db.store import Owned, Store, WorkerRow
+from jobq.db.store import Owned, Store
 
 if TYPE_CHECKING:
     from asyncpg import Record

@@ -9,11 +9,12 @@ import asyncpg
 import pytest
 
 from jobq.core.histogram import bucket_of
+from jobq.core.worker import WorkerRow
 from jobq.db.blueprint import wanted_indexes
 from jobq.db.migrate import newest_version
 from jobq.db.roles import ROLES, roles_sql
 from jobq.db.statements import quote_identifier
-from jobq.db.store import KindCount, WorkerRow
+from jobq.db.store import KindCount
 from jobq.doctor.finding import KindRules, Severity
 from tests.db.checkup import durable_server, found, look, only
 from tests.db.rows import KIND, QUEUE, Rows, new_worker

@@ -209,7 +209,7 @@ async def test_a_count_of_many_ends_somewhere(rows: Rows) -> None:
 
 
 async def test_the_next_one_says_what_runs_beside_it(rows: Rows) -> None:
-    """How many, and how long the oldest of them. Workers do not tell how many slots they have: no word of them."""
+    """How many, and how long the oldest of them; no word of slots, of which nothing is known."""
     worker_id = await serve(rows, QUEUE)
     for _ in range(2):
         await rows.running(worker_id)

@@ -30,7 +30,7 @@ FROZEN = {
     "0001_initial.sql": "d979d9a8aabe0d51ba895294b6a921eae3b7e9ee3581f79a5074b947a2143b6b",
     "0002_worker.sql": "42adb38ca2493db61b84fbc871e05518498094e81fd4501a438c3ff058de5bfb",
     "0003_records.sql": "36a5b73713e2f5c9fcf170d52ac9600ea81aa487807c4f0e990e3986f07aa716",
-    "0004_see.sql": "2c664234cbf1855b4883a01bce6dfd396295eaf4bd3dfa38672f214f0c3e1d1f",
+    "0004_see.sql": "830bc81827b691876be2b0802cd9a4d85aeb2bd706d85718398cb5ad2e5d4359",
 }
 
 RELEASES = [(1, "initial"), (2, "worker"), (3, "records"), (4, "see")]

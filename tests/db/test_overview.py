@@ -11,10 +11,11 @@ import pytest
 from jobq.core.histogram import bucket_of, upper_bound_ms
 from jobq.core.job import WorkerId
 from jobq.core.states import State
+from jobq.core.worker import WorkerRow
 from jobq.db.overview import COUNT_LIMIT, Count, Overview, QueueStats, Standing
 from jobq.db.reports import JobFilter, Reports
 from jobq.db.statements import load_statements, render
-from jobq.db.store import KindCount, WorkerRow
+from jobq.db.store import KindCount
 from tests.db.observe import Blocked
 from tests.db.plans import (
     DEAD,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobq.core.histogram import bucket_of
+from jobq.core.worker import Slots, WorkerRow
 from jobq.db.overview import COUNT_LIMIT, Overview
 from jobq.db.statements import render
-from jobq.db.store import KindCount, WorkerRow
+from jobq.db.store import KindCount
 from tests.db.plans import DEAD, FRESH, HELD, READY, SCHEDULED, STALE, buffers, counted, indexes, scanned
 from tests.db.rows import KIND, LEASE_S, QUEUE, new_worker
 from tests.percentiles import percentile_ms
@@ -188,13 +189,16 @@ async def test_dead_letters_are_told_without_their_payload(rows: Rows) -> None:
 
 
 async def test_workers_say_whether_they_are_alive(rows: Rows) -> None:
-    """Those that have lapsed are there until they are reaped."""
-    await rows.store.beat(rows.conn, WorkerRow(new_worker(), 1, "a", "0", ["mail"], [KIND]), LEASE_S)
+    """Those that have lapsed are there until they are reaped; one of an older version does not tell its slots."""
+    slots = [Slots([KIND], {"mail": 20, "default": 100}), Slots(["resize"], {"mail": 20, "default": 100})]
+    one = WorkerRow(new_worker(), 1, "a", "0", ["default", "mail"], ["resize", KIND], slots)
+    await rows.store.beat(rows.conn, one, LEASE_S)
     await rows.store.beat(rows.conn, WorkerRow(new_worker(), 2, "b", "0", ["mail"], [KIND]), -1.0)
+    await rows.run("update @schema@.worker set slots = null where host = 'b'")
 
     found = await select(rows, "v1_workers", "host")
 
-    assert [(row[1], row[2], row[-1]) for row in found] == [("a", 1, True), ("b", 2, False)]
+    assert [(row[1], row[2], row[6], row[-1]) for row in found] == [("a", 1, 240, True), ("b", 2, None, False)]
 
 
 async def test_the_sizes_are_those_of_the_tables(rows: Rows) -> None:

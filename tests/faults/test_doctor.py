@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobq.cli.main import run_command
+from jobq.core.worker import WorkerRow
 from jobq.db import migrate
 from jobq.db.facts import FactReports
-from jobq.db.store import Store, WorkerRow
+from jobq.db.store import Store
 from jobq.doctor import vacuum
 from jobq.doctor.examination import examine
 from jobq.doctor.finding import Finding, Surroundings

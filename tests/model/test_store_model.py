@@ -27,9 +27,10 @@ from hypothesis.stateful import (
 from jobq.core.enqueue import make_row
 from jobq.core.job import Enqueued, JobId, NewJob, WorkerId
 from jobq.core.states import State
+from jobq.core.worker import WorkerRow
 from jobq.db import migrate
 from jobq.db.statements import quote_identifier, render
-from jobq.db.store import Owned, Store, WorkerRow
+from jobq.db.store import Owned, Store
 from jobq.producer import add_jobs
 from tests.model.model import Model, Place
 

@@ -6,6 +6,11 @@
 -- Most of it are functions that switch `jit` off for themselves. To the planner a bounded walk of an index looks as
 -- long as the index: it would compile for half a second what runs for ten milliseconds.
 
+-- What shares how many slots in a worker: [{"kinds": ["send_receipt"], "by_queue": {"mail": 20}}], an entry for each of
+-- its classes of executor. Null in the rows of workers of an older version, which do not name the column.
+alter table @schema@.worker
+    add column slots jsonb;
+
 -- spell: seconds in their two largest units: '45 s', '3 min 12 s', '5 h 2 min', '3 d 4 h'.
 create function @schema@.spell(seconds float8) returns text
 language sql
@@ -78,6 +83,7 @@ $told$;
 --     released      it waits after an attempt that was handed back: by a Snooze, or by its worker
 --     no_worker     no live worker serves its queue
 --     no_handler    none of those that do has a handler for its kind
+--     slots         each of those that do holds at least as many jobs as it has slots for it
 --     position      others are before it in its queue
 --     next          none is
 --
@@ -301,15 +307,27 @@ begin
         return;
     end if;
 
-    select count(*) as jobs, min(held.claimed_at) as since
+    -- Of all that its workers hold of its queue some share its slots: the kinds of the same class of executor.
+    select
+        sum(held.jobs)::bigint as jobs, min(held.since) as since, sum(room.slots) as slots,
+        sum(held.sharing)::bigint as sharing, min(held.sharing_since) as sharing_since,
+        -- Each by itself: what one has claimed ahead takes no slot of another. What is unknown is not taken.
+        bool_and(coalesce(held.sharing >= room.slots, false)) as all_taken
     into busy
     from @schema@.worker w
+    left join lateral (
+        select s.kinds, (s.by_queue ->> job.queue)::int as slots
+        from jsonb_to_recordset(w.slots) as s (kinds jsonb, by_queue jsonb)
+        where s.kinds ? job.kind
+    ) as room on true
+    -- Grouped inside, so that this stays a probe for each worker: a join may turn into a scan of the table.
     cross join lateral (
-        select j.claimed_at
+        select
+            count(*) as jobs, min(j.claimed_at) as since,
+            count(*) filter (where room.kinds ? j.kind) as sharing,
+            min(j.claimed_at) filter (where room.kinds ? j.kind) as sharing_since
         from @schema@.job j
         where j.worker_id = w.worker_id and j.queue = job.queue
-        -- Kept a probe of the index for each worker: a join may turn into a scan of the table.
-        offset 0
     ) as held
     where w.lease_until >= asked_at and job.queue = any(w.queues) and job.kind = any(w.kinds);
 
@@ -337,7 +355,20 @@ begin
         'ahead', ahead, 'ahead_is_at_least', ahead >= count_limit, 'running', busy.jobs
     );
 
-    -- How many slots its workers have is not on record: how many jobs run, and for how long, is what can be said.
+    if busy.all_taken then
+        reason := 'slots';
+        -- Held, not running: some may be claimed ahead, or have ended and not be written yet.
+        sentence := format(
+            '%s %s in queue %s: its %s %s for the %s that it could take, the oldest for %s; %s before it%s.', title, ready,
+            job.queue, @schema@.counted(service.able, 'live worker holds', 'live workers hold'),
+            @schema@.counted(busy.sharing, 'job', 'jobs'), @schema@.counted(busy.slots, 'slot', 'slots'),
+            @schema@.spell(extract(epoch from asked_at - busy.sharing_since)::float8),
+            @schema@.counted(ahead, 'ready job is', 'ready jobs are', count_limit), suspicion || 'runs alone'
+        );
+        numbers := numbers || jsonb_build_object('slots', busy.slots, 'held', busy.sharing);
+        return;
+    end if;
+
     reason := case when ahead > 0 then 'position' else 'next' end;
     sentence := format(
         '%s %s in queue %s: %s before it, and %s in its %s%s%s.', title, ready, job.queue,
@@ -704,8 +735,12 @@ limit 1;
 
 create view @schema@.v1_workers as
 select
-    w.worker_id, w.host, w.pid, w.version, w.queues, w.kinds, w.started_at, w.lease_until,
-    w.lease_until >= now() as is_alive
+    w.worker_id, w.host, w.pid, w.version, w.queues, w.kinds, (
+        select sum(of_queue.slots::int)::int
+        from jsonb_to_recordset(w.slots) as s (by_queue jsonb)
+        cross join lateral jsonb_each_text(s.by_queue) as of_queue (queue, slots)
+    ) as slots,
+    w.started_at, w.lease_until, w.lease_until >= now() as is_alive
 from @schema@.worker w;
 
 create view @schema@.v1_table_sizes as

@@ -9,7 +9,8 @@
 -- $5 version    text    of jobq
 -- $6 queues     text[]
 -- $7 kinds      text[]
-insert into @schema@.worker as w (worker_id, lease_until, started_at, pid, host, version, queues, kinds)
-values ($1, clock_timestamp() + $2::float8 * interval '1 second', clock_timestamp(), $3, $4, $5, $6, $7)
+-- $8 slots      text    JSON array of {kinds, by_queue: {queue: count}}: which kinds share how many slots
+insert into @schema@.worker as w (worker_id, lease_until, started_at, pid, host, version, queues, kinds, slots)
+values ($1, clock_timestamp() + $2::float8 * interval '1 second', clock_timestamp(), $3, $4, $5, $6, $7, $8::text::jsonb)
 on conflict (worker_id) do update
 set lease_until = excluded.lease_until
