@@ -81,6 +81,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tally_s: float = 30.0
     overview_s: float = 15.0
     """How often `/metrics` learns how the whole queue stands; seldomer if that takes long."""
+    slots_stuck_s: float = 300.0
+    """How long all slots may be busy and nothing finish before that is a warning: for jobs of hours more."""
 
     def __post_init__(self) -> None:
         for queue, slots in {**self.slots, "(default)": self.default_slots}.items():
@@ -101,6 +103,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "upkeep_s",
             "tally_s",
             "overview_s",
+            "slots_stuck_s",
         ):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigurationError(

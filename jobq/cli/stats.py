@@ -10,7 +10,7 @@ import typer
 
 from jobq.cli.database import Dsn, Embedded, Instance, Schema, on_connection
 from jobq.cli.output import AsJson, print_json, print_table, terminal_width
-from jobq.db.overview import Count, KindStats, Overview, QueueStats, Standing
+from jobq.db.overview import Count, KindStats, Overview, QueueStats, RunningKind, Standing
 from jobq.settings import DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ def stats(
     """Show how the queues and the kinds stand.
 
     The queue that lags most comes first: OLDEST READY says for how long its oldest ready job could have been running.
-    Counts are exact up to 10,000. The kinds show what became of their attempts in the last hour, written by the workers
-    every half minute; FAILED is the share of attempts that were retried or died, P50 and P95 how long they took.
+    Counts are exact up to 10,000. Of what runs, the kind whose oldest job has run for longest comes first. The kinds
+    show what became of their attempts in the last hour, written by the workers every half minute; FAILED is the share
+    of attempts that were retried or died, P50 and P95 how long they took, PROPOSED a time-out that fits that.
     """
     standing = on_connection(Instance(dsn, schema, embedded), Overview(schema).look)
     if as_json:
@@ -48,6 +49,9 @@ def stats(
         print_table(_queues(standing.queues, narrow=_is_narrow()))
     for line in _remarks(standing):
         typer.echo(line)
+    if standing.running:
+        typer.echo("\nrunning now")
+        print_table(_running(standing.running, narrow=_is_narrow()))
     if standing.kinds:
         typer.echo(f"\nthe last {spell(standing.window_s)}")
         print_table(_kinds(standing.kinds, narrow=_is_narrow()))
@@ -95,16 +99,28 @@ def _queues(queues: Sequence[QueueStats], *, narrow: bool) -> Table:
     return table
 
 
+def _running(kinds: Sequence[RunningKind], *, narrow: bool) -> Table:
+    table = _table()
+    table.add_column("KIND", max_width=28 if narrow else None)
+    table.add_column("QUEUE", max_width=16 if narrow else None)
+    for name in ("RUNNING", "OLDEST"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in kinds:
+        _add(table, [one.kind, one.queue, f"{one.running:,}", spell(one.oldest_s)])
+    return table
+
+
 def _kinds(kinds: Sequence[KindStats], *, narrow: bool) -> Table:
     table = _table()
-    table.add_column("KIND", max_width=18 if narrow else None)
+    table.add_column("KIND", max_width=14 if narrow else None)
     table.add_column("QUEUE", max_width=8 if narrow else None)
-    for name in ("DONE", "RETRIED", "DEAD", "FAILED", "P50", "P95"):
+    for name in ("DONE", "RETRIED", "DEAD", "FAILED", "P50", "P95", "PROPOSED"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in kinds:
         counts = (f"{count:,}" for count in (one.done, one.retried, one.dead))
         failed = NOTHING if one.failure_rate is None else f"{one.failure_rate:.1%}"
-        _add(table, [one.kind, one.queue, *counts, failed, spell_ms(one.p50_ms), spell_ms(one.p95_ms)])
+        proposed = NOTHING if one.proposed_timeout_s is None else spell(one.proposed_timeout_s)
+        _add(table, [one.kind, one.queue, *counts, failed, spell_ms(one.p50_ms), spell_ms(one.p95_ms), proposed])
     return table
 
 

@@ -6,10 +6,12 @@ one snapshot, so that no job is counted as waiting and as running.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from jobq.core.usual import propose_timeout_s
 from jobq.db.connect import driver_errors
 from jobq.db.statements import load_statements
 
@@ -52,7 +54,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 class KindStats(msgspec.Struct, frozen=True):
     """What became of one kind's attempts lately; *failure_rate* is the share that was retried or died.
 
-    Percentiles are upper bounds of the buckets of `core/histogram.py`, None if no attempt ended.
+    Percentiles are upper bounds of the buckets of `core/histogram.py`, None if no attempt ended. The proposal is of the
+    kind in all queues, as its time-out is; None if too few attempts ended.
     """
 
     queue: str
@@ -63,6 +66,16 @@ class KindStats(msgspec.Struct, frozen=True):
     failure_rate: float | None
     p50_ms: float | None
     p95_ms: float | None
+    proposed_timeout_s: float | None
+
+
+class RunningKind(msgspec.Struct, frozen=True):
+    """How many jobs of a kind run in a queue, and how long ago the first of them was claimed."""
+
+    queue: str
+    kind: str
+    running: int
+    oldest_s: float
 
 
 class Unserved(msgspec.Struct, frozen=True):
@@ -82,11 +95,14 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How everything stands: the queues, longest delay first, the kinds by name, and how many workers are alive."""
+    """How everything stands: the queues, longest delay first, how many workers are alive, what runs, longest first,
+    and the kinds by name.
+    """
 
     workers: int
     queues: list[QueueStats]
     unserved: list[Unserved]
+    running: list[RunningKind]
     window_s: float
     kinds: list[KindStats]
 
@@ -102,14 +118,31 @@ class Overview:
         with driver_errors():
             async with conn.transaction(isolation="repeatable_read", readonly=True):
                 now = await self.glance(conn)
+                await conn.execute(self._sql["switch_jit_off"])
+                running = await conn.fetch(self._sql["list_running_kinds"])
                 kinds = await conn.fetch(self._sql["list_kinds"], WINDOW_S)
+                durations = await self._durations(conn)
         return Standing(
             workers=now.workers,
             queues=now.queues,
             unserved=now.unserved,
+            running=[RunningKind(*row) for row in running],
             window_s=float(WINDOW_S),
-            kinds=[KindStats(*row) for row in kinds],
+            kinds=[_kind(row, durations) for row in kinds],
         )
+
+    async def durations(self, conn: AnyConnection) -> Mapping[str, Mapping[int, int]]:
+        """Return how many attempts of each kind ended in the last hour, by bucket of `core/histogram.py`."""
+        with driver_errors():
+            async with conn.transaction(readonly=True):
+                await conn.execute(self._sql["switch_jit_off"])
+                return await self._durations(conn)
+
+    async def _durations(self, conn: AnyConnection) -> dict[str, dict[int, int]]:
+        by_kind: dict[str, dict[int, int]] = {}
+        for kind, bucket, count in await conn.fetch(self._sql["list_durations"], WINDOW_S):
+            by_kind.setdefault(kind, {})[bucket] = count
+        return by_kind
 
     async def glance(self, conn: AnyConnection) -> Glance:
         """Return how the queues stand, in whatever transaction *conn* is in: without one, each number of its moment."""
@@ -124,6 +157,12 @@ class Overview:
             unserved=[Unserved(*row) for row in unserved],
             oldest_dead_s=oldest_dead_s,
         )
+
+
+def _kind(row: Record, durations: Mapping[str, Mapping[int, int]]) -> KindStats:
+    queue, kind, done, retried, dead, failure_rate, p50_ms, p95_ms = row
+    proposed_s = propose_timeout_s(durations.get(kind, {}))
+    return KindStats(queue, kind, done, retried, dead, failure_rate, p50_ms, p95_ms, proposed_s)
 
 
 def _queue(row: Record) -> QueueStats:

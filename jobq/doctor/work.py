@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobq.db.facts import InstanceFacts
-from jobq.db.overview import COUNT_LIMIT, Standing
+from jobq.db.overview import COUNT_LIMIT, KindStats, Standing
 from jobq.doctor.finding import Finding, KindRules, Severity, Surroundings, counted, first_few
 
 UNSEEN_S = 86_400.0
@@ -58,8 +58,16 @@ def check_timeouts(standing: Standing, kinds: Sequence[KindRules]) -> Iterator[F
             title=f"{stats.kind} in {stats.queue} comes near its time-out of {rule.timeout_s:g} s",
             detail=f"in the last hour half of its attempts took up to {stats.p50_ms / 1000:,.1f} s, and 95 % up to"
             f" {stats.p95_ms / 1000:,.1f} s",
-            remedy="find what it waits for, split it, or raise timeout= in its @queue.task",
+            remedy=f"find what it waits for, split it, or raise timeout= in its @queue.task{_proposal(stats, rule)}",
         )
+
+
+def _proposal(stats: KindStats, rule: KindRules) -> str:
+    """Return to what its time-out may be raised, if enough attempts are known and that is no less than it is."""
+    proposed_s = stats.proposed_timeout_s
+    if proposed_s is None or proposed_s <= rule.timeout_s:
+        return ""
+    return f" to {proposed_s:g}, about three times the slowest in a thousand"
 
 
 def check_duplicates(kinds: Sequence[KindRules]) -> Iterator[Finding]:

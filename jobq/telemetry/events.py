@@ -178,6 +178,35 @@ class LoopUnblocked(msgspec.Struct, frozen=True):
     blocked_s: float
 
 
+class JobSlow(msgspec.Struct, frozen=True):
+    """An attempt has run for *ran_s* seconds, which is far above what is usual for its kind. Said once an attempt.
+
+    *usual_s* is what 99 % of the kind's attempts did not exceed lately, None if too few are known: then half of the
+    time-out is over. *location* is the line of the application at which the handler stands.
+    """
+
+    id: int
+    kind: str
+    attempt: int
+    ran_s: float
+    usual_s: float | None
+    location: str
+    queue: str
+
+
+class SlotsStuck(msgspec.Struct, frozen=True):
+    """All slots have been busy for *still_s* seconds and nothing finished. Said once until something does.
+
+    *oldest* names the three oldest attempts, `KIND ID at LINE`. What ended by its time-out does not count as finished.
+    """
+
+    queue: str
+    executor: str
+    slots: int
+    still_s: float
+    oldest: list[str]
+
+
 class LeaseLapsed(msgspec.Struct, frozen=True):
     """No beat came through for as long as the worker's lease lasts: *running* jobs are cancelled and handed back.
 
@@ -328,6 +357,8 @@ Told = (
     | OutcomeNotStored
     | LoopBlocked
     | LoopUnblocked
+    | JobSlow
+    | SlotsStuck
     | LeaseLapsed
     | WorkerReaped
     | JobReaped

@@ -55,6 +55,8 @@ def _counted(metrics: Metrics) -> Iterator[Metric]:
         {kind: _durations(counts) for kind, counts in metrics.ends.items()},
     )
     yield _counter("jobq_lost_leases", "Attempts that no longer owned their job.", ("kind",), _by_one(metrics.lost))
+    slow = _by_one(metrics.slow)
+    yield _counter("jobq_slow_attempts", "Attempts that ran for far longer than usual.", ("kind",), slow)
     yield _counter("jobq_claimed_jobs", "Jobs that claims have brought.", ("queue",), _by_one(metrics.claimed))
     yield _counter(
         "jobq_wakeups", "Why claim loops looked for work.", ("queue", "source"), list(metrics.wakeups.items())

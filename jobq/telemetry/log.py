@@ -85,6 +85,19 @@ def describe(event: Told) -> tuple[int, str]:
             return logging.WARNING, f"{what} has blocked the event loop for {still_s:.1f} s, at {location}"
         case events.LoopUnblocked(blocked_s):
             return logging.WARNING, f"the event loop turns again after {blocked_s:.1f} s"
+        case events.JobSlow(job_id, kind, attempt, ran_s, usual_s, location):
+            known = "more than half of its time-out"
+            if usual_s is not None:
+                usual = f"{usual_s:.1f} s" if usual_s >= 1 else f"{usual_s * 1000:.0f} ms"
+                known = f"99 % of its kind take up to {usual}"
+            return logging.WARNING, (
+                f"{kind} {job_id} has run for {ran_s:.1f} s at attempt {attempt} ({known}) and stands at {location}"
+            )
+        case events.SlotsStuck(queue, executor, slots, still_s, oldest):
+            return logging.WARNING, (
+                f"all slots of queue {queue} ({slots} {executor}) have been busy for {still_s:.0f} s, and nothing"
+                f" finished; the oldest: {', '.join(oldest)}"
+            )
         case events.LeaseLapsed(running, cancelled):
             level = logging.ERROR if running else logging.WARNING
             names = f": {', '.join(cancelled)}" if cancelled else ""

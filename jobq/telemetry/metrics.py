@@ -19,6 +19,7 @@ from jobq.telemetry.events import (
     Event,
     JobDone,
     JobReleased,
+    JobSlow,
     LeaseLost,
     LoopTurned,
     Told,
@@ -62,6 +63,7 @@ class Metrics:
         self.events = {told.__name__: 0 for told in get_args(Told) if told not in get_args(Detailed)}
         self.ends = {kind: EndCounts() for kind in (*self.kinds, OTHER)}
         self.lost = dict.fromkeys((*self.kinds, OTHER), 0)
+        self.slow = dict.fromkeys(self.kinds, 0)
         self.wakeups = {(queue, source): 0 for queue in self.queues for source in WakeUp if source is not WakeUp.AGAIN}
         self.claimed = dict.fromkeys(self.queues, 0)
         self.claim_times = {queue: Times(ROUND_TRIP_BOUNDS_S) for queue in self.queues}
@@ -90,3 +92,5 @@ class Metrics:
                     self.events[type(event).__name__] += 1
                     if isinstance(event, LeaseLost):
                         self.lost[event.kind if event.kind in self.lost else OTHER] += 1
+                    if isinstance(event, JobSlow):
+                        self.slow[event.kind] += 1

@@ -35,7 +35,9 @@ from jobq.worker.pulse import Vitals
 from jobq.worker.quarantine import Quarantine
 from jobq.worker.reaper import Reaper
 from jobq.worker.settler import Settler
+from jobq.worker.slow_jobs import SlowJobs
 from jobq.worker.strays import Strays
+from jobq.worker.stuck_slots import StuckSlots
 from jobq.worker.tally import Tally
 from jobq.worker.upkeep import Upkeep
 
@@ -156,8 +158,19 @@ class Parts:
                 )
             )
         self.look_behind = LookBehind(store=self.store, link=self.links["upkeep"], claimers=self.claimers, emit=emit)
+        overview = Overview(queue.schema)
+        self.slow_jobs = SlowJobs(
+            executors=self.executors,
+            slots=[
+                StuckSlots(queue=claimer.queue, executor=executor, after_s=settings.slots_stuck_s, emit=emit)
+                for claimer, executor in zip(self.claimers, self.executors, strict=True)
+            ],
+            overview=overview,
+            link=self.links["upkeep"],
+            emit=emit,
+        )
         self.lookout = Lookout(
-            overview=Overview(queue.schema),
+            overview=overview,
             link=self.links["upkeep"],
             queues=queue.served,
             every_s=settings.overview_s,

@@ -13,6 +13,7 @@ from jobq.core.job import ClaimedJob
 from jobq.core.outcomes import Interrupted, RetryPolicy, TimedOut
 from jobq.handle import Job
 from jobq.registration import Handler
+from jobq.worker.whereabouts import UNKNOWN, line_of_task, line_of_thread
 
 Trace = Callable[[ClaimedJob, RetryPolicy, Callable[[], Awaitable[object]]], Awaitable[object]]
 """Awaits what the third makes, the run of an attempt, in a way that shows it to the outside."""
@@ -24,7 +25,10 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Attempt:
-    """One running attempt. *interruption* is set when it is cancelled and says what it then counts as."""
+    """One running attempt. *interruption* is set when it is cancelled and says what it then counts as.
+
+    *thread_id* is that of the thread in which a `def` handler runs.
+    """
 
     __slots__ = (
         "cancelled_at",
@@ -37,6 +41,7 @@ class Attempt:
         "overran",
         "started",
         "task",
+        "thread_id",
     )
 
     def __init__(self, claimed: ClaimedJob, handler: Handler[..., object], job: Job) -> None:
@@ -50,3 +55,11 @@ class Attempt:
         self.cancelled_at = 0.0
         self.entered = False
         self.overran = False
+        self.thread_id: int | None = None
+
+    def line(self) -> str:
+        """Return the line of the application at which the handler stands. To be asked on the event loop."""
+        module = self.handler.__module__
+        if self.thread_id is not None:
+            return line_of_thread(self.thread_id, module)
+        return UNKNOWN if self.task is None else line_of_task(self.task, module)

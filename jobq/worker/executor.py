@@ -75,6 +75,7 @@ class Executor:
         self.kinds = sorted(handlers)
         self.started = 0
         self.finished = 0
+        self.timed_out = 0
         self.handed_back = 0
         self.ahead = 0
         self._handlers = handlers
@@ -216,7 +217,7 @@ class Executor:
         def innermost() -> Awaitable[object]:
             if self._threads is None:
                 return cast(Awaitable[object], handler.call(job, parameters))
-            return call_in_thread(self._threads, handler, job, parameters)
+            return call_in_thread(self._threads, attempt, parameters)
 
         call = innermost
         for middleware in reversed(self._middleware):
@@ -238,6 +239,7 @@ class Executor:
             return
         if attempt.interruption is not None and not (isinstance(ended, Returned) and isinstance(ended.answer, Snooze)):
             ended = attempt.interruption
+            self.timed_out += type(ended) is TimedOut  # of those that count as finished
         run_ms = round((time.monotonic() - attempt.started) * 1000)
         if attempt.job.completed:
             self.finished += 1
@@ -265,6 +267,7 @@ class Executor:
                 timeout_s=attempt.handler.timeout_s,
                 overdue_at=attempt.deadline + self._cancel_grace_s if self._threads is None else float("inf"),
                 task=attempt.task,
+                module=attempt.handler.__module__,
             )
             for attempt in list(self._running)
         ]

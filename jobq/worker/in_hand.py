@@ -13,8 +13,8 @@ from jobq.core.outcomes import RetryPolicy
 class InHand(msgspec.Struct, frozen=True):
     """One job that this worker holds: running, waiting to run alone, or finished and not settled yet.
 
-    *policy* and *task* are there while it runs; *overdue_at* is the monotonic time after which it is settled as timed
-    out without waiting for it.
+    *policy*, *task* and the *module* of its handler are there while it runs; *overdue_at* is the monotonic time after
+    which it is settled as timed out without waiting for it.
     """
 
     claimed: ClaimedJob
@@ -22,3 +22,4 @@ class InHand(msgspec.Struct, frozen=True):
     timeout_s: float = 0.0
     overdue_at: float = float("inf")
     task: asyncio.Task[None] | None = None
+    module: str = ""

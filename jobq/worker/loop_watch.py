@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
-from types import FrameType
 
 import anyio
 
@@ -23,6 +20,7 @@ from jobq.telemetry.events import Emit, LoopBlocked, LoopTurned, LoopUnblocked
 from jobq.worker.in_hand import InHand
 from jobq.worker.pulse import Pulse
 from jobq.worker.settler import Settlement, tell, write_outcomes
+from jobq.worker.whereabouts import line_of_thread
 
 TURN_S = 0.25
 """How often the event loop shows that it turns."""
@@ -114,11 +112,10 @@ class LoopWatch:
         """Say which handler holds the loop, and at which line."""
         running = asyncio.current_task(loop)
         blocker = next((one for one in self._in_hand() if one.task is not None and one.task is running), None)
-        frame = sys._current_frames().get(self._loop_thread)
-        location = "unknown" if frame is None else _location(frame)
         if blocker is None:
-            self._emit(LoopBlocked(None, None, location, still_s))
+            self._emit(LoopBlocked(None, None, line_of_thread(self._loop_thread), still_s))
         else:
+            location = line_of_thread(self._loop_thread, blocker.module)
             self._emit(LoopBlocked(blocker.claimed.id, blocker.claimed.kind, location, still_s))
 
     async def _settle_overdue(self) -> None:
@@ -138,11 +135,3 @@ class LoopWatch:
                 took_s = time.monotonic() - sent_at
             tell(self._emit, [settlement], matched, took_s=took_s)
             self._settled_here.add(proof)
-
-
-def _location(frame: FrameType) -> str:
-    """Return the innermost line that is not the interpreter's own."""
-    for summary in reversed(traceback.extract_stack(frame)):
-        if not summary.filename.startswith("<") and f"{sys.prefix}/lib" not in summary.filename:
-            return f"{summary.filename}:{summary.lineno} in {summary.name}"
-    return "unknown"

@@ -218,6 +218,7 @@ class Worker:
                 self._start_loop(services, "upkeep", parts.upkeep.run)
                 self._start_loop(services, "look behind", parts.look_behind.run)
                 self._start_loop(services, "tally", parts.tally.run)
+                self._start_loop(services, "slow jobs", parts.slow_jobs.run)
                 if self._metrics is not None:
                     self._start_loop(services, "lookout", parts.lookout.run)
                 services.start_soon(self._say_hello, parts)

@@ -28,7 +28,8 @@ async def fill(rows: Rows, *, queue: str = QUEUE, kind: str = KIND) -> None:
     late = await rows.waiting(queue=queue, priority=9)
     await rows.run("update @schema@.job set run_at = now() - interval '3 hours 12 min 10 s' where id = $1", late)
     await rows.scheduled(queue=queue)
-    await rows.running(new_worker(), queue=queue)
+    held = await rows.running(new_worker(), queue=queue, kind=kind)
+    await rows.run("update @schema@.job set claimed_at = now() - interval '100.3 s' where id = $1", held.id)
     await rows.dead(queue=queue)
     counts = KindCount(queue, kind, 1996, 3, 1, {bucket_of(100): 1900, bucket_of(3000): 100})
     await rows.store.record_kind_stats(rows.conn, new_worker(), [counts])
@@ -47,13 +48,15 @@ async def test_the_age_of_the_oldest_ready_job_is_seen_first(rows: Rows, call: C
     ended = await call("stats")
 
     assert ended.code == 0
-    header, mail, default, workers, empty, window, kinds, sent = ended.out.splitlines()
+    header, mail, default, workers, empty, now, running, held, gap, window, kinds, sent = ended.out.splitlines()
     assert header.split() == ["QUEUE", "OLDEST", "READY", "READY", "SCHEDULED", "RUNNING", "DEAD", "WORKERS"]
     assert mail.split() == ["mail", "3", "h", "12", "min", "2", "1", "1", "1", "1"]
     assert default.split() == ["default", "-", "0", "0", "0", "0", "1"]
-    assert (workers, empty, window) == ("1 worker is alive.", "", "the last 1 h")
-    assert kinds.split() == ["KIND", "QUEUE", "DONE", "RETRIED", "DEAD", "FAILED", "P50", "P95"]
-    assert sent.split() == ["send_receipt", "mail", "1,996", "3", "1", "0.2%", "108", "ms", "108", "ms"]
+    assert (workers, empty, now, gap, window) == ("1 worker is alive.", "", "running now", "", "the last 1 h")
+    assert running.split() == ["KIND", "QUEUE", "RUNNING", "OLDEST"]
+    assert held.split() == ["send_receipt", "mail", "1", "1", "min", "40", "s"]
+    assert kinds.split() == ["KIND", "QUEUE", "DONE", "RETRIED", "DEAD", "FAILED", "P50", "P95", "PROPOSED"]
+    assert sent.split() == ["send_receipt", "mail", "1,996", "3", "1", "0.2%", "108", "ms", "108", "ms", "15", "s"]
 
 
 async def test_a_queue_that_nobody_serves_is_named(rows: Rows, call: Call) -> None:
@@ -110,7 +113,7 @@ async def test_programs_get_numbers(rows: Rows, call: Call) -> None:
 
     standing = json.loads((await call("stats", "--json")).out)
 
-    [mail], [sent] = standing["queues"], standing["kinds"]
+    [mail], [held], [sent] = standing["queues"], standing["running"], standing["kinds"]
     assert (standing["workers"], standing["window_s"]) == (0, 3600.0)
     assert 11_530 < mail.pop("oldest_ready_s") < 11_600
     assert mail == {
@@ -121,8 +124,12 @@ async def test_programs_get_numbers(rows: Rows, call: Call) -> None:
         "dead": {"count": 1, "capped": False},
         "workers": 0,
     }
-    assert sent.keys() == {"queue", "kind", "done", "retried", "dead", "failure_rate", "p50_ms", "p95_ms"}
-    assert (sent["done"], sent["failure_rate"]) == (1996, 0.002)
+    assert 100 < held.pop("oldest_s") < 160
+    assert held == {"queue": "mail", "kind": "send_receipt", "running": 1}
+    assert sent.keys() == {
+        *("queue", "kind", "done", "retried", "dead", "failure_rate", "p50_ms", "p95_ms", "proposed_timeout_s")
+    }
+    assert (sent["done"], sent["failure_rate"], sent["proposed_timeout_s"]) == (1996, 0.002, 15.0)
 
 
 async def test_the_tables_fit_a_terminal_of_80_columns(
@@ -138,8 +145,8 @@ async def test_the_tables_fit_a_terminal_of_80_columns(
 
     assert max(len(line) for line in lines if not line.startswith("No live worker")) <= 80
     assert lines[1].split()[:4] == ["resize_image_fo…", "3", "h", "12"]
-    assert lines[-1].split()[:2] == ["resize_image_for_…", "resize_…"]
-    assert lines[-1].split()[-4:] == ["108", "ms", "108", "ms"]
+    assert lines[-1].split()[:2] == ["resize_image_…", "resize_…"]
+    assert lines[-1].split()[-6:] == ["108", "ms", "108", "ms", "15", "s"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobq.core.histogram import LAST_BUCKET, bucket_of, upper_bound_ms
+from jobq.core.histogram import LAST_BUCKET, bucket_of, percentile_ms, upper_bound_ms
 from tests.core.strategies import FEW
-from tests.percentiles import percentile_ms
 
 DAY_MS = 86_400_000.0
 DURATIONS = st.floats(0, 1.5 * DAY_MS)

@@ -58,7 +58,7 @@ def test_a_wait_may_be_none_at_all(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("poll_s", "busy_poll_s", "sweep_s", "statement_deadline_s", "upkeep_s", "tally_s"),
+        *("poll_s", "busy_poll_s", "sweep_s", "statement_deadline_s", "upkeep_s", "tally_s", "slots_stuck_s"),
         *("worker_lease_s", "beat_s", "beat_deadline_s", "job_lease_s"),
     ],
 )
@@ -77,6 +77,7 @@ def test_a_period_is_not_zero(name: str) -> None:
         "sweep_s",
         "upkeep_s",
         "tally_s",
+        "slots_stuck_s",
         "worker_lease_s",
         "beat_s",
         "beat_deadline_s",

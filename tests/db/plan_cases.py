@@ -83,6 +83,8 @@ def cases(batch: int) -> list[Case]:
         Case("list_queues", "", set()),
         Case("list_kinds", f"{WINDOW_S}", set()),
         Case("list_unserved", "", set()),
+        Case("list_running_kinds", "", {"job_held"}),
+        Case("list_durations", f"{WINDOW_S}", {"kind_stat_at"}),
         Case("explain_job", f"{FIRST_HELD + 7}", set()),
     ]
 
@@ -120,6 +122,8 @@ def bounds(batch: int) -> dict[str, Bound]:
         "explain the last in its queue": Bound("explain_job", "9990", 1, COUNT_LIMIT + 3_000),
         "read the standing": Bound("read_standing", "", 1, COUNT_LIMIT + 2_000),
         "sum an hour": Bound("list_kinds", f"{WINDOW_S}", 1, 1_000),
+        "sum the durations of an hour": Bound("list_durations", f"{WINDOW_S}", 2, 1_000),
+        "sum what runs": Bound("list_running_kinds", "", 1, 2_000),
     }
 
 

@@ -166,6 +166,7 @@ QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
     "explain_job": (READERS, lambda a: a.reports.explain_job(a.conn, JobId(1))),
     "has_ready": (WORKERS | READERS, lambda a: a.reports.has_ready(a.conn, [QUEUE], [KIND])),
     "glance": (WORKERS | READERS, lambda a: Overview(a.store.schema).glance(a.conn)),
+    "durations": (WORKERS | READERS, lambda a: Overview(a.store.schema).durations(a.conn)),
     "look": (READERS, lambda a: Overview(a.store.schema).look(a.conn)),
     # What a role may not see is left out: tests/db/test_doctor.py.
     "gather": (EVERYBODY, lambda a: FactReports(a.store.schema).gather(a.conn)),

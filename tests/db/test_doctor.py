@@ -205,6 +205,26 @@ async def test_kinds_near_their_time_out_are_found(
     assert await found(rows) == []
 
 
+@pytest.mark.parametrize(
+    ("runs", "took_s", "timeout_s", "remedy"),
+    [
+        (100, 9, 10.0, "raise timeout= in its @queue.task to 30, about three times the slowest in a thousand"),
+        (99, 9, 10.0, "raise timeout= in its @queue.task"),  # too few
+        (100, 80_000, 86_400.0, "raise timeout= in its @queue.task"),  # there is no longer one
+    ],
+)
+async def test_a_time_out_is_proposed_to_who_has_to_raise_it(
+    rows: Rows, runs: int, took_s: int, timeout_s: float, remedy: str
+) -> None:
+    """From what the kind's attempts took."""
+    counts = KindCount(QUEUE, KIND, runs, 0, 0, {bucket_of(took_s * 1000): runs})
+    await rows.store.record_kind_stats(rows.conn, new_worker(), [counts])
+
+    findings = await found(rows, kinds=[KindRules(KIND, timeout_s, "harmless")])
+
+    assert [one.remedy for one in findings] == [f"find what it waits for, split it, or {remedy}"]
+
+
 async def test_kinds_that_do_not_say_what_a_second_run_does_are_found(rows: Rows) -> None:
     """They are named, five of them."""
     kinds = [KindRules(f"kind-{number}", 300.0, None) for number in range(7)]

@@ -63,7 +63,9 @@ async def beat(rows: Rows, *served: str, lease_s: float = LEASE_S) -> WorkerId:
 
 async def test_an_empty_schema_has_nothing_to_show(conn: Conn, overview: Overview) -> None:
     """Neither queues nor kinds are known before there is something of them."""
-    assert await overview.look(conn) == Standing(workers=0, queues=[], unserved=[], window_s=3600.0, kinds=[])
+    assert await overview.look(conn) == Standing(
+        workers=0, queues=[], unserved=[], running=[], window_s=3600.0, kinds=[]
+    )
 
 
 async def test_a_queue_is_known_by_anything_that_is_in_it(rows: Rows, overview: Overview) -> None:
@@ -248,6 +250,54 @@ async def test_a_kind_that_is_ready_where_no_live_worker_takes_it_is_named(rows:
     ]
 
 
+async def test_a_time_out_is_proposed_for_the_kind_in_all_its_queues(rows: Rows, overview: Overview) -> None:
+    """As it is stated for all of them; what too few attempts are known of has none."""
+    for queue in ("mail", "backfill"):
+        counts = [KindCount(queue, "send", 60, 0, 0, {bucket_of(2_000): 60}), slow("rare", done=9, ms={10: 9})]
+        await rows.store.record_kind_stats(rows.conn, new_worker(), counts)
+    await rows.run(
+        "insert into @schema@.kind_stat (at, worker_id, done, retried, dead, queue, kind, buckets, counts)"
+        " select now() - interval '2 hours', gen_random_uuid(), 999, 0, 0, 'mail', 'rare', '{1}', '{999}'"
+    )
+
+    kinds = (await overview.look(rows.conn)).kinds
+    durations = await overview.durations(rows.conn)
+
+    assert [(one.queue, one.kind, one.proposed_timeout_s) for one in kinds] == [
+        ("backfill", "send", 10.0),
+        (QUEUE, "rare", None),
+        (QUEUE, "send", 10.0),
+    ]
+    assert durations == {"send": {bucket_of(2_000): 120}, "rare": {bucket_of(10): 18}}
+
+
+# -- what runs -------------------------------------------------------------------------------------------
+
+
+async def test_what_runs_is_shown_by_kind_with_its_oldest(rows: Rows, overview: Overview) -> None:
+    """In all workers, whether they live or not, the longest first; what waits is none of it."""
+    first, worker_id = await rows.running(kind="send"), new_worker()
+    for kind in ("send", "print"):
+        await rows.running(worker_id, kind=kind)
+    await rows.running(worker_id, kind="print", queue="backfill")
+    await rows.waiting(kind="send")
+    await rows.run("update @schema@.job set claimed_at = now() - interval '200 s' where id = $1", first.id)
+    await rows.run("update @schema@.job set claimed_at = now() - interval '100 s' where queue = 'backfill'")
+
+    running = (await overview.look(rows.conn)).running
+
+    assert [(one.queue, one.kind, one.running) for one in running] == [
+        (QUEUE, "send", 2),
+        ("backfill", "print", 1),
+        (QUEUE, "print", 1),
+    ]
+    assert [one.oldest_s for one in running] == [
+        pytest.approx(200, abs=20),
+        pytest.approx(100, abs=20),
+        pytest.approx(0, abs=20),
+    ]
+
+
 # -- what it costs ---------------------------------------------------------------------------------------
 
 
@@ -304,13 +354,15 @@ async def test_nothing_is_compiled(rows: Rows, overview: Overview) -> None:
         create view @schema@.kind_stat as
         select
             now() as at, 1 as done, 0 as retried, 0 as dead, 'mail' as queue, current_setting('jit') as kind,
-            '{}'::smallint[] as buckets, '{}'::int[] as counts;
+            '{1}'::smallint[] as buckets, '{100}'::int[] as counts;
         """
     )
 
     (kind,) = (await overview.look(rows.conn)).kinds
+    durations = await overview.durations(rows.conn)
 
     assert kind.kind == "off"
+    assert durations == {"off": {1: 100}}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -24,7 +24,6 @@ OTHER_INDEXES = {
     "done_id": "show_job",
     **{f"done_{slot}_id_idx": "list_done" for slot in range(8)},
     "history_pkey": "settle_done",
-    "kind_stat_at": "list_kinds",
     "idempotency_key_pkey": "take_keys",
     "idempotency_key_until": "purge_keys",
     "migration_pkey": "read_version",

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobq.core.histogram import bucket_of
+from jobq.core.histogram import bucket_of, percentile_ms
 from jobq.core.worker import Slots, WorkerRow
 from jobq.db.overview import COUNT_LIMIT, Overview
 from jobq.db.statements import render
 from jobq.db.store import KindCount
 from tests.db.plans import DEAD, FRESH, HELD, READY, SCHEDULED, STALE, buffers, counted, indexes, scanned
 from tests.db.rows import KIND, LEASE_S, QUEUE, new_worker
-from tests.percentiles import percentile_ms
 
 if TYPE_CHECKING:
     from tests.conftest import Conn

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
+
+import pytest
 
 from jobq.core.states import State
 from tests.faults.conftest import Add
@@ -31,6 +34,31 @@ async def test_four_handlers_that_swallow_their_cancellation_do_not_keep_a_fifth
         [("TimeoutError", "timed out after 1 s")]
     ] * 4
     assert await jobs.run("select array_agg(distinct reason) from @schema@.dead_letter") == ["attempts used up"]
+
+
+@pytest.mark.leaves_jobs
+async def test_handlers_that_hang_are_named_with_the_line_at_which_they_stand(
+    fleet: Fleet, ledger: Ledger, jobs: Jobs, add: Add
+) -> None:
+    """F35: each of them, as soon as that is far above what is usual, and the slots that they all hold."""
+    await jobs.run(
+        "insert into @schema@.kind_stat (at, worker_id, done, retried, dead, queue, kind, buckets, counts)"
+        " select now(), gen_random_uuid(), 100, 0, 0, 'default', 'nap', '{1}', '{100}'"
+    )
+    worker = await fleet.start("--concurrency", "4", slots_stuck_s=1.0)
+    ids = await add("nap", 4, seconds=300.0)
+    await ledger.until("start", 4)
+
+    (stuck,) = await worker.says("and nothing finished")
+    slow = await worker.says("has run for", 4, limit_s=60.0)
+
+    where = r"/tests/faults/app\.py:[0-9]+ in nap"
+    assert re.search(rf"all slots of queue default \(4 async\).*(nap [0-9]+ at .*{where}(, )?){{3}}$", stuck)
+    named = [
+        re.search(rf"nap ([0-9]+) has run for 1[0-9.]+ s .* take up to 1 ms\) and stands at .*{where}$", line)
+        for line in slow
+    ]
+    assert {int(match[1]) for match in named if match} == set(ids)
 
 
 async def test_no_transaction_stays_open_while_handlers_wait(

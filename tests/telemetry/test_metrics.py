@@ -13,9 +13,10 @@ import pytest
 from prometheus_client import REGISTRY, Counter
 
 from jobq import Job, Permanent, Queue, Snooze
+from jobq.core import usual
 from jobq.core.states import State
-from jobq.telemetry.events import LeaseLost, ListenUnavailable, OverviewFailed
-from jobq.worker import listener, lookout, supervisor
+from jobq.telemetry.events import JobSlow, LeaseLost, ListenUnavailable, OverviewFailed
+from jobq.worker import listener, lookout, slow_jobs, supervisor
 from tests.db.rows import Rows
 from tests.telemetry.conftest import Scraped
 from tests.worker.asking import asking_in_thread
@@ -110,6 +111,29 @@ async def test_a_lost_lease_is_counted(queue: Queue, seen: Events, jobs: Jobs, s
         scrape = await scraper.until(lambda now: now.value("jobq_lost_leases_total", kind="work") == 1)
 
     assert scrape.sum("jobq_attempts_total", kind="work") == 0
+
+
+async def test_a_slow_attempt_is_counted(
+    queue: Queue, seen: Events, scraped: Scraped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By kind, once an attempt."""
+    monkeypatch.setattr(slow_jobs, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(usual, "LEAST_S", 0.1)
+    finish = asyncio.Event()
+
+    @queue.task("work", timeout=1)
+    async def work() -> None:
+        await finish.wait()
+
+    async with scraped() as scraper:
+        before = await scraper.scrape()
+        await queue.enqueue(work.bind())
+        await seen(JobSlow)
+        scrape = await scraper.until(lambda now: now.value("jobq_slow_attempts_total", kind="work") == 1)
+        finish.set()
+
+    assert before.value("jobq_slow_attempts_total", kind="work") == 0
+    assert scrape.value("jobq_events_total", event="JobSlow") == 1
 
 
 async def test_slots_and_what_holds_them_are_read_at_the_scrape(queue: Queue, jobs: Jobs, scraped: Scraped) -> None:

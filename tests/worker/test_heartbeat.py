@@ -86,7 +86,7 @@ async def test_a_handler_that_blocks_the_loop_loses_no_lease(
 async def test_a_job_past_its_time_out_is_settled_though_the_loop_is_blocked(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, dsn: str
 ) -> None:
-    """The side thread writes the time-out; what the handler says afterwards is refused."""
+    """The side thread writes the time-out; what the handler says afterwards is refused. Its own line is named."""
     settled = threading.Event()
     in_time: list[bool] = []
 
@@ -107,6 +107,7 @@ async def test_a_job_past_its_time_out_is_settled_though_the_loop_is_blocked(
     assert (lost.id, lost.attempt, now.attempt) == (job.id, 1, 2)
     assert [event.attempt for event in seen.of(LeaseLost)] == [1]
     assert seen.of(LoopBlocked)[0].kind == "block"
+    assert seen.of(LoopBlocked)[0].location.startswith(f"{__file__}:")
 
 
 async def test_a_time_out_that_the_side_thread_settles_is_told(

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from jobq import Job, Permanent, Queue, Snooze
-from jobq.core.histogram import upper_bound_ms
+from jobq.core.histogram import percentile_ms, upper_bound_ms
 from jobq.core.states import State
 from jobq.db.overview import Overview
 from jobq.telemetry.events import DatabaseAway, LeaseLost
 from jobq.worker import pulse
 from tests.db.rows import Rows
-from tests.percentiles import percentile_ms
 from tests.worker.conftest import AT_ONCE, Working
 from tests.worker.observe import Events, Jobs, eventually
 
