@@ -13,7 +13,6 @@ blocks the loop must not cost the lease, nor the process.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from functools import partial
@@ -25,7 +24,6 @@ from anyio.abc import TaskGroup
 
 from jobq.core.job import ClaimedJob, WorkerId
 from jobq.core.outcomes import DRAINED
-from jobq.core.redaction import cover_passwords
 from jobq.db.connect import Link
 from jobq.db.migrate import check_version
 from jobq.db.reports import Reports
@@ -48,7 +46,6 @@ from jobq.telemetry.events import (
     Emit,
     Event,
     LifespanOverran,
-    LoopCrashed,
     SchemaNewer,
     WorkerStarted,
     WorkerStopped,
@@ -59,16 +56,12 @@ from jobq.telemetry.readings import OverviewNow, WorkerNow
 from jobq.worker.assembly import Parts
 from jobq.worker.executor import Executor
 from jobq.worker.gauges import read_gauges
+from jobq.worker.loops import Loops
 from jobq.worker.probes import Probes
 from jobq.worker.pulse import Pulse
 from jobq.worker.side_thread import Routine, SideThread
 from jobq.worker.systemd import Notifier
 from jobq.worker.until_empty import wait_until_empty
-
-RESTARTS = 5
-"""How often one loop is restarted after a bug within `RESTARTS_WITHIN_S`, before the worker gives up."""
-
-RESTARTS_WITHIN_S = 60.0
 
 LAST_CALL_S = 1.0
 """What a handler gets that has ignored its cancellation for the cancel grace already, and is cancelled once more."""
@@ -112,6 +105,7 @@ class Worker:
         self._render = None if http is None else _find_renderer()
         self.worker_id = WorkerId(uuid4())
         self._notifier = Notifier()
+        self._loops = Loops(on_hopeless=self._give_up, emit=self._emit)
         self._parts: Parts | None = None
         self._stop = anyio.Event()
         self._hurry = anyio.Event()
@@ -209,28 +203,28 @@ class Worker:
         end_s = self._settings.cancel_grace_s
         try:
             async with anyio.create_task_group() as services:
-                self._start_loop(services, "side thread", side_thread.run)
-                self._start_loop(services, "loop turn", parts.loop_watch.turn)
-                self._start_loop(services, "lease watch", parts.heartbeat.watch_lease)
-                self._start_loop(services, "settler", parts.settler.run)
-                self._start_loop(services, "listener", parts.listener.run)
-                self._start_loop(services, "reaper", parts.reaper.run)
-                self._start_loop(services, "upkeep", parts.upkeep.run)
-                self._start_loop(services, "look behind", parts.look_behind.run)
-                self._start_loop(services, "tally", parts.tally.run)
-                self._start_loop(services, "slow jobs", parts.slow_jobs.run)
+                self._loops.start(services, "side thread", side_thread.run)
+                self._loops.start(services, "loop turn", parts.loop_watch.turn)
+                self._loops.start(services, "lease watch", parts.heartbeat.watch_lease)
+                self._loops.start(services, "settler", parts.settler.run)
+                self._loops.start(services, "listener", parts.listener.run)
+                self._loops.start(services, "reaper", parts.reaper.run)
+                self._loops.start(services, "upkeep", parts.upkeep.run)
+                self._loops.start(services, "look behind", parts.look_behind.run)
+                self._loops.start(services, "tally", parts.tally.run)
+                self._loops.start(services, "slow jobs", parts.slow_jobs.run)
                 if self._metrics is not None:
-                    self._start_loop(services, "lookout", parts.lookout.run)
+                    self._loops.start(services, "lookout", parts.lookout.run)
                 services.start_soon(self._say_hello, parts)
                 async with anyio.create_task_group() as jobs:
                     for executor in parts.executors:
-                        self._start_loop(jobs, f"{executor.name} sweep", self._sweep_of(executor))
+                        self._loops.start(jobs, f"{executor.name} sweep", self._sweep_of(executor))
                     async with anyio.create_task_group() as intake:
-                        self._start_loop(intake, "quarantine", parts.quarantine.run)
+                        self._loops.start(intake, "quarantine", parts.quarantine.run)
                         for claimer in parts.claimers:
-                            self._start_loop(intake, f"claims of {claimer.queue}", claimer.run)
+                            self._loops.start(intake, f"claims of {claimer.queue}", claimer.run)
                         if until_empty:
-                            self._start_loop(intake, "until empty", self._stop_when_empty)
+                            self._loops.start(intake, "until empty", self._stop_when_empty)
                         await self._stop.wait()
                         asked_at = time.monotonic()
                         before = parts.finished, parts.handed_back
@@ -279,28 +273,6 @@ class Worker:
         return parts.vitals.stuck(since=parts.loop_watch.unblocked_at)
 
     # -- loops ---------------------------------------------------------------------------------------
-
-    def _start_loop(self, group: TaskGroup, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        group.start_soon(self._keep_running, name, loop, name=f"jobq {name}")
-
-    async def _keep_running(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """Run *loop*; after a bug restart it with backoff, and stop the worker if it keeps crashing."""
-        crashes: list[float] = []
-        while True:
-            try:
-                await loop()
-                return
-            except Exception as error:
-                now = time.monotonic()
-                crashes = [*(at for at in crashes if now - at < RESTARTS_WITHIN_S), now]
-                restarting = len(crashes) <= RESTARTS
-                text = cover_passwords("".join(traceback.format_exception(error)))
-                self._emit(LoopCrashed(name, type(error).__name__, cover_passwords(str(error)), text, restarting))
-                if not restarting:
-                    self._exit_code = ExitCode.CRASHED
-                    self._stop.set()
-                    return
-            await anyio.sleep(0.1 * 2 ** (len(crashes) - 1))
 
     def _sweep_of(self, executor: Executor) -> Callable[[], Awaitable[None]]:
         return lambda: executor.sweep(self._settings.sweep_s)
@@ -353,6 +325,11 @@ class Worker:
         if unsettled and self._exit_code is ExitCode.DRAINED:
             self._exit_code = ExitCode.HANDED_BACK
         return unsettled
+
+    def _give_up(self) -> None:
+        """A loop keeps crashing: whatever it is for is not done here any more."""
+        self._exit_code = ExitCode.CRASHED
+        self._stop.set()
 
     def _give_up_on_thread(self) -> None:
         """A thread is past its time-out and cannot be stopped: end the process, so that its lease can lapse."""

@@ -12,7 +12,7 @@ from jobq import Job, Queue
 from jobq.core.states import State
 from jobq.db.store import Store
 from jobq.telemetry.events import DatabaseAway, DrainStarted, LoopCrashed, WorkerStopped
-from jobq.worker import pulse, supervisor
+from jobq.worker import loops, pulse
 from jobq.worker.executor import Executor
 from jobq.worker.listener import Listener
 from jobq.worker.supervisor import ExitCode
@@ -90,7 +90,7 @@ async def test_a_loop_that_keeps_crashing_ends_the_worker(
 ) -> None:
     """What runs may still finish; the exit code is 1, so that the process is started again."""
     started, finish = asyncio.Event(), asyncio.Event()
-    monkeypatch.setattr(supervisor, "RESTARTS", 2)
+    monkeypatch.setattr(loops, "RESTARTS", 2)
 
     @queue.task("work")
     async def work() -> None:
@@ -119,7 +119,7 @@ async def test_a_settler_that_keeps_crashing_ends_the_worker(
     queue: Queue, seen: Events, jobs: Jobs, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for ever for outcomes that nobody writes."""
-    monkeypatch.setattr(supervisor, "RESTARTS", 1)
+    monkeypatch.setattr(loops, "RESTARTS", 1)
     monkeypatch.setattr(Store, "settle_done", broken(Store.settle_done, 100))
 
     @queue.task("work")
