@@ -5,7 +5,7 @@
 -- what it does, for how long its transaction has been open, for how long somebody has waited for it (0: nobody does), the
 -- tables that it has locked, and whether it shuts one of them to readers too.
 --
--- $1 schema  text
+-- $1 schema  name
 with ours as (
     select c.oid, c.relname::text as name
     from pg_catalog.pg_class c
