@@ -254,6 +254,34 @@ class OverviewFailed(msgspec.Struct, frozen=True):
     error: str
 
 
+class AlertTold(msgspec.Struct, frozen=True):
+    """A hook was told of incidents, *subjects* being kinds if *what* is `dead`, and queues if it is `backlog`."""
+
+    hook: str
+    what: str
+    subjects: list[str]
+
+
+class AlertFailed(msgspec.Struct, frozen=True):
+    """A hook raised, or took too long: any worker tells it again, in *again_in_s* seconds. *tries* counts the calls."""
+
+    hook: str
+    what: str
+    subjects: list[str]
+    tries: int
+    error_type: str
+    error_message: str
+    traceback: str
+    again_in_s: float
+
+
+class AlertsHalted(msgspec.Struct, frozen=True):
+    """What a hook is to be told cannot be read, or not be written down. Said once until it can; the worker tries on."""
+
+    hook: str
+    error: str
+
+
 class PreparedStatementsLost(msgspec.Struct, frozen=True):
     """A pooler changes the server connection under prepared statements; what was asked is tried again."""
 
@@ -327,6 +355,9 @@ Told = (
     | ListenUnavailable
     | ListenRestored
     | OverviewFailed
+    | AlertTold
+    | AlertFailed
+    | AlertsHalted
     | PreparedStatementsLost
 )
 

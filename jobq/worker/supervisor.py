@@ -218,8 +218,8 @@ class Worker:
                 self._start_loop(services, "upkeep", parts.upkeep.run)
                 self._start_loop(services, "look behind", parts.look_behind.run)
                 self._start_loop(services, "tally", parts.tally.run)
-                if self._metrics is not None:
-                    self._start_loop(services, "lookout", parts.lookout.run)
+                for name, loop in parts.watching(is_scraped=self._metrics is not None).items():
+                    self._start_loop(services, name, loop)
                 services.start_soon(self._say_hello, parts)
                 async with anyio.create_task_group() as jobs:
                     for executor in parts.executors:
