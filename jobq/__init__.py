@@ -15,6 +15,7 @@ Reading order for the code: `core/states.py`, `db/sql/claim_jobs.sql`, `db/sql/s
 `supervisor.py`, `claimer.py`, `executor.py`, `settler.py`.
 """
 
+from jobq.core.alert import BacklogAlert, DeadAlert
 from jobq.core.job import Enqueued, JobId, NewJob
 from jobq.core.outcomes import Snooze
 from jobq.core.retry import Backoff
@@ -47,11 +48,13 @@ from jobq.registration import Handler
 
 __all__ = [
     "AccessRefusedError",
+    "BacklogAlert",
     "Backoff",
     "ConfigurationError",
     "ConflictError",
     "DatabaseError",
     "DatabaseUnavailableError",
+    "DeadAlert",
     "EmbeddedServerError",
     "EnqueueError",
     "Enqueued",

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Self, cast
 
+from jobq.alerts import Hooks
 from jobq.core.enqueue import answer_seconds, make_row
 from jobq.core.job import DEFAULT_QUEUE, Enqueued, JobId, JobRow, NewJob
 from jobq.core.names import kind_fault, queue_fault, schema_fault, shown
@@ -41,7 +42,7 @@ SLOWEST_BULK = 100
 """Jobs a second at which a bulk enqueue on the own pool still counts as alive."""
 
 
-class Queue:
+class Queue(Hooks):
     """The jobs of one schema in one database, and the handlers of this process.
 
     *dsn* is looked for in `JOBQ_DSN` and `DATABASE_URL` when it is first needed. Behind a pooler in transaction mode
@@ -68,6 +69,7 @@ class Queue:
         strict: bool = False,
         tracing: Tracing | None = None,
     ) -> None:
+        super().__init__()
         if fault := schema_fault(schema):
             raise ConfigurationError(fault)
         for name in queues or {}:

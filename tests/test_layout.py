@@ -26,7 +26,7 @@ NAME_THE_CONNECTION_TYPE = {PACKAGE / "queue.py", PACKAGE / "handle.py"}
 HAVE_SQL = {PACKAGE / "db", PACKAGE / "demo"}
 """The second is an application of jobq, with a database of its own."""
 # Each takes the cancellation of a task that it owns, in the last frame of that task: nobody's above it is lost.
-MAY_KEEP_A_CANCELLATION = {"jobq/worker/executor.py: _run"}
+MAY_KEEP_A_CANCELLATION = {"jobq/worker/executor.py: _run", "jobq/worker/hook_call.py: _run"}
 CANCELLATIONS = {"CancelledError", "BaseException", "get_cancelled_exc_class"}
 # The clock and chance, where an import cannot be forbidden because the module has an innocent use.
 CLOCK_AND_CHANCE = {"now", "utcnow", "today", "uuid1", "uuid4"}

@@ -1,20 +1,19 @@
 """The closed list of things that happen in a worker. Logs and metrics are made from these.
 
 An event carries ids and numbers, never a payload. Emitting one must not block and must not fail, and comes from the
-event loop or from the heartbeat's thread. A *told* event is a line of the log; a *measured* one is only counted, and
-stands for as many jobs as one round trip has moved, so that a worker at full speed does not pay for each. What is a
-state rather than an event (slots busy, listener up) is read from the worker's memory when somebody scrapes.
+event loop or from the heartbeat's thread. A *told* event is a line of the log; a *measured* one (`measured.py`) is only
+counted, and stands for as many jobs as one round trip has moved, so that a worker at full speed does not pay for each.
+What is a state rather than an event (slots busy, listener up) is read from the worker's memory when somebody scrapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from uuid import UUID
 
 import msgspec
 
-from jobq.core.counts import CountsByKind
+from jobq.telemetry.measured import Measured
 
 
 class WorkerStarted(msgspec.Struct, frozen=True):
@@ -295,47 +294,38 @@ class OverviewFailed(msgspec.Struct, frozen=True):
     error: str
 
 
+class AlertTold(msgspec.Struct, frozen=True):
+    """A hook was told of incidents, *subjects* being kinds if *what* is `dead`, and queues if it is `backlog`."""
+
+    hook: str
+    what: str
+    subjects: list[str]
+
+
+class AlertFailed(msgspec.Struct, frozen=True):
+    """A hook raised, or took too long: any worker tells it again, in *again_in_s* seconds. *tries* counts the calls."""
+
+    hook: str
+    what: str
+    subjects: list[str]
+    tries: int
+    error_type: str
+    error_message: str
+    traceback: str
+    again_in_s: float
+
+
+class AlertsHalted(msgspec.Struct, frozen=True):
+    """What a hook is to be told cannot be read, or not be written down. Said once until it can; the worker tries on."""
+
+    hook: str
+    error: str
+
+
 class PreparedStatementsLost(msgspec.Struct, frozen=True):
     """A pooler changes the server connection under prepared statements; what was asked is tried again."""
 
     error: str
-
-
-class WakeUp(StrEnum):
-    """Why a claim loop looked: `again` follows a claim that took all it might, so it was none."""
-
-    AGAIN = "again"
-    NOTIFICATION = "notification"
-    POLL = "poll"
-    BUSY_POLL = "busy_poll"
-    LOOK_BEHIND = "look_behind"
-    REAP = "reap"
-    RECONNECT = "reconnect"
-
-
-class ClaimAnswered(msgspec.Struct, frozen=True):
-    """A claim of *queue* brought so many *jobs*, after *took_s* seconds."""
-
-    queue: str
-    source: WakeUp
-    jobs: int
-    took_s: float
-
-
-class AttemptsSettled(msgspec.Struct, frozen=True):
-    """Outcomes are written: how many of each, by queue and kind, of those that matched.
-
-    *took_s* is how long the statement took; None if the handler's own transaction wrote it.
-    """
-
-    counts: CountsByKind
-    took_s: float | None
-
-
-class LoopTurned(msgspec.Struct, frozen=True):
-    """The event loop came to a timer *lag_s* seconds late."""
-
-    lag_s: float
 
 
 Told = (
@@ -371,13 +361,14 @@ Told = (
     | ListenUnavailable
     | ListenRestored
     | OverviewFailed
+    | AlertTold
+    | AlertFailed
+    | AlertsHalted
     | PreparedStatementsLost
 )
 
 Detailed = JobDone | JobReleased
 """Of what is told, this is made only if `log.tells_every_attempt()`: at 80,000 a second nobody else wants it."""
-
-Measured = ClaimAnswered | AttemptsSettled | LoopTurned
 
 Event = Told | Measured
 

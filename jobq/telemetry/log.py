@@ -8,7 +8,8 @@ from typing import assert_never
 import msgspec
 
 from jobq.telemetry import events
-from jobq.telemetry.events import Event, Measured, Told
+from jobq.telemetry.events import Event, Told
+from jobq.telemetry.measured import Measured
 
 logger = logging.getLogger("jobq")
 
@@ -133,7 +134,18 @@ def describe(event: Told) -> tuple[int, str]:
         case events.ListenRestored():
             return logging.INFO, "notifications: they come through again"
         case events.OverviewFailed(error):
-            return logging.WARNING, f"metrics: how the queues stand cannot be read, the last reading is shown: {error}"
+            return logging.WARNING, (
+                f"metrics: how the queues stand cannot be read, the last reading is shown, no backlog noticed: {error}"
+            )
+        case events.AlertTold(hook, what, subjects):
+            return logging.INFO, f"alerts: {hook} was told ({what}: {', '.join(subjects)})"
+        case events.AlertFailed(hook, what, subjects, tries, error_type, message, traceback, again_in_s):
+            return logging.ERROR, (
+                f"alerts: {hook} failed at try {tries}, next in {again_in_s:g} s ({what}: {', '.join(subjects)}):"
+                f" {_short(error_type, message)}\n{traceback}".rstrip()
+            )
+        case events.AlertsHalted(hook, error):
+            return logging.WARNING, f"alerts: {hook} learns nothing, trying on: {error}"
         case events.PreparedStatementsLost(error):
             return logging.ERROR, error
         case _:

@@ -12,19 +12,8 @@ from importlib.util import find_spec
 from typing import get_args
 
 from jobq.core.counts import EndCounts
-from jobq.telemetry.events import (
-    AttemptsSettled,
-    ClaimAnswered,
-    Detailed,
-    Event,
-    JobDone,
-    JobReleased,
-    JobSlow,
-    LeaseLost,
-    LoopTurned,
-    Told,
-    WakeUp,
-)
+from jobq.telemetry.events import Detailed, Event, JobDone, JobReleased, JobSlow, LeaseLost, Told
+from jobq.telemetry.measured import AttemptsSettled, ClaimAnswered, LoopTurned, WakeUp
 
 OTHER = "other"
 """The label of every kind that has no handler here, and of every queue that is not served here."""

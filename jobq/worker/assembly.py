@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from importlib.metadata import version
 from itertools import product
 
+from jobq.alerts import BacklogHook
 from jobq.core.job import JobId, WorkerId
 from jobq.core.outcomes import LEASE_LAPSED
 from jobq.core.worker import Slots, WorkerRow
 from jobq.db.connect import Ear, Link
+from jobq.db.incidents import Incidents
 from jobq.db.overview import Overview
 from jobq.db.statements import load_statements
 from jobq.db.store import Owned, Store
@@ -21,7 +23,8 @@ from jobq.handle import Resources, Scope
 from jobq.queue import Queue
 from jobq.registration import Handler
 from jobq.settings import WorkerSettings
-from jobq.telemetry.events import AttemptsSettled, Emit, Event, LeaseLapsed, LeaseLost, WakeUp
+from jobq.telemetry.events import Emit, Event, LeaseLapsed, LeaseLost
+from jobq.telemetry.measured import AttemptsSettled, WakeUp
 from jobq.worker.claimer import Claimer, unheard_poll_s
 from jobq.worker.executor import Executor
 from jobq.worker.heartbeat import Heartbeat
@@ -39,6 +42,7 @@ from jobq.worker.slow_jobs import SlowJobs
 from jobq.worker.strays import Strays
 from jobq.worker.stuck_slots import StuckSlots
 from jobq.worker.tally import Tally
+from jobq.worker.teller import Teller
 from jobq.worker.upkeep import Upkeep
 
 
@@ -176,6 +180,18 @@ class Parts:
             every_s=settings.overview_s,
             emit=emit,
         )
+        self.tellers = [
+            Teller(
+                hook,
+                incidents=Incidents(queue.schema),
+                link=self.links["upkeep"],
+                lookout=self.lookout,
+                worker_id=worker_id,
+                every_s=settings.overview_s,
+                emit=emit,
+            )
+            for hook in queue.hooks
+        ]
         self.vitals = Vitals(
             [
                 *(claimer.pulse for claimer in self.claimers),
@@ -223,6 +239,15 @@ class Parts:
     def slots(self) -> int:
         """How many attempts may run at once, in all executors together."""
         return sum(executor.slots for executor in self.executors)
+
+    def watching(self, *, is_scraped: bool) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return the loops, by name, that look at the whole queue for somebody: for a scrape, or for the hooks."""
+        loops: dict[str, Callable[[], Awaitable[None]]] = {
+            f"alerts of {one.hook.name} ({one.hook.what})": one.run for one in self.tellers
+        }
+        if is_scraped or any(isinstance(one.hook, BacklogHook) for one in self.tellers):
+            loops["lookout"] = self.lookout.run
+        return loops
 
     def failing(self) -> list[str]:
         """Return what keeps this worker from working. May be asked from the side thread."""

@@ -20,7 +20,8 @@ from jobq.db.connect import Link
 from jobq.db.store import Sleeper, Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
 from jobq.settings import WorkerSettings
-from jobq.telemetry.events import ClaimAnswered, Emit, WakeUp
+from jobq.telemetry.events import Emit
+from jobq.telemetry.measured import ClaimAnswered, WakeUp
 from jobq.worker.executor import Executor
 from jobq.worker.faults import Point, reach
 from jobq.worker.heartbeat import Heartbeat

@@ -11,7 +11,8 @@ from jobq.core.position import LOOK_EVERY_S, Mark
 from jobq.db.connect import Link
 from jobq.db.store import Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
-from jobq.telemetry.events import Emit, WakeUp
+from jobq.telemetry.events import Emit
+from jobq.telemetry.measured import WakeUp
 from jobq.worker.claimer import Claimer
 from jobq.worker.pulse import Pulse
 

@@ -1,4 +1,4 @@
-"""Reads now and then how the whole queue stands, so that a scrape of `/metrics` never waits for a query.
+"""Reads now and then how the whole queue stands, for `/metrics`, whose scrapes never wait for a query, and for alerts.
 
 It takes part in neither health: a worker works without knowing how many jobs wait. What it reads costs the same for any
 number of waiting jobs, and it reads the seldomer the longer that takes.
@@ -38,6 +38,13 @@ class Lookout:
         self._read: Glance | None = None
         self._read_at = 0.0
         self._took_s = 0.0
+        self._news = anyio.Event()
+
+    async def next_glance(self) -> Glance:
+        """Wait for the reading that comes next, and return it as it was read."""
+        await self._news.wait()
+        assert self._read is not None
+        return self._read
 
     @property
     def last(self) -> OverviewNow | None:
@@ -67,6 +74,8 @@ class Lookout:
                 is_failing = False
                 self._read, self._read_at = read, time.monotonic()
                 self._took_s = self._read_at - asked_at
+                self._news.set()
+                self._news = anyio.Event()
             pause_s = max(self._every_s, (time.monotonic() - asked_at) / MOST_OF_THE_TIME)
             await anyio.sleep(pause_s * random.uniform(0.9, 1.1))
 

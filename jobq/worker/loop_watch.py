@@ -16,7 +16,8 @@ from jobq.core.outcomes import TimedOut, judge
 from jobq.db.connect import Link
 from jobq.db.store import Store
 from jobq.errors import DatabaseError
-from jobq.telemetry.events import Emit, LoopBlocked, LoopTurned, LoopUnblocked
+from jobq.telemetry.events import Emit, LoopBlocked, LoopUnblocked
+from jobq.telemetry.measured import LoopTurned
 from jobq.worker.in_hand import InHand
 from jobq.worker.pulse import Pulse
 from jobq.worker.settler import Settlement, tell, write_outcomes

@@ -22,7 +22,6 @@ from jobq.db.connect import Link
 from jobq.db.store import Owned, Store
 from jobq.errors import ConflictError, DatabaseError, DatabaseUnavailableError
 from jobq.telemetry.events import (
-    AttemptsSettled,
     Emit,
     JobDied,
     JobDone,
@@ -33,6 +32,7 @@ from jobq.telemetry.events import (
     OutcomeNotStored,
 )
 from jobq.telemetry.log import tells_every_attempt
+from jobq.telemetry.measured import AttemptsSettled
 from jobq.worker.faults import Point, reach
 from jobq.worker.pulse import Pulse
 

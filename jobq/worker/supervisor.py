@@ -213,8 +213,8 @@ class Worker:
                 self._loops.start(services, "look behind", parts.look_behind.run)
                 self._loops.start(services, "tally", parts.tally.run)
                 self._loops.start(services, "slow jobs", parts.slow_jobs.run)
-                if self._metrics is not None:
-                    self._loops.start(services, "lookout", parts.lookout.run)
+                for name, loop in parts.watching(is_scraped=self._metrics is not None).items():
+                    self._loops.start(services, name, loop)
                 services.start_soon(self._say_hello, parts)
                 async with anyio.create_task_group() as jobs:
                     for executor in parts.executors:

@@ -6,7 +6,7 @@ import anyio
 
 from jobq.db.reports import Reports
 from jobq.errors import DatabaseUnavailableError
-from jobq.telemetry.events import WakeUp
+from jobq.telemetry.measured import WakeUp
 from jobq.worker.assembly import Parts
 from jobq.worker.claimer import Claimer
 

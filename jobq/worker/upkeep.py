@@ -1,4 +1,4 @@
-"""What a worker does now and then for the schema: give back old history, forget lapsed keys and sleepers."""
+"""What a worker does now and then for the schema: give back old history, forget lapsed keys, sleepers, incidents."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from jobq.db.connect import Link
+from jobq.db.incidents import Incidents
 from jobq.db.pages import Pages
 from jobq.db.store import Store
 from jobq.errors import ConflictError, DatabaseUnavailableError
@@ -32,6 +33,7 @@ class Upkeep:
 
     def __init__(self, *, store: Store, link: Link, every_s: float, emit: Emit) -> None:
         self._store = store
+        self._incidents = Incidents(store.schema)
         self._link = link
         self._every_s = every_s
         self._emit = emit
@@ -57,6 +59,7 @@ class Upkeep:
                 self._emit(HistoryLeftAlone())
         await self._purge(self._store.purge_sleepers)
         await self._purge(self._store.purge_kind_stats)
+        await self._purge(self._incidents.purge_incidents)
         after = _BEGINNING
 
         async def purge_keys(conn: AnyConnection, limit: int) -> int:

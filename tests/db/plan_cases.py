@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jobq.core.job import PRIORITIES
 from jobq.db.overview import COUNT_LIMIT, WINDOW_S
 from jobq.dead_letters import PAGE
-from tests.db.plans import FIRST_HELD, FIRST_RUN_AT, HELD_ROWS, LAPSED, WORKER
+from tests.db.plans import FIRST_HELD, FIRST_RUN_AT, HELD_ROWS, LAPSED, WATCHED, WORKER
 
 
 class Case(NamedTuple):
@@ -49,6 +49,9 @@ def look(before: str, *, since: str = "0001-01-01 00:00:00+00", queue: str = "ma
 UNSERVED_LOOK = 1_000
 """How many of the oldest ready jobs of each queue and priority are asked for a kind that nobody takes."""
 
+NOTE_DEAD = "'app.tell', null, 600, 7.5, 1000"
+"""With a page that is a tenth of a worker's."""
+
 FRONT = marks("0001-01-01 00:00:00+00")
 MIDDLE = marks("2020-01-01 00:00:05+00", 5_000)
 
@@ -79,6 +82,7 @@ def cases(batch: int) -> list[Case]:
         Case("list_dead", "100", {"dead_letter_died"}),
         Case("page_dead_ids", f"2010000, 2040000, {PAGE}", {"dead_letter_pkey"}),
         Case("find_oldest_dead", "", {"dead_letter_died"}),
+        Case("note_dead", NOTE_DEAD, {"dead_letter_died", "dead_letter_pkey"}),
         # What these walk stands in functions: their own plans are in test_views.py.
         Case("list_queues", "", set()),
         Case("list_kinds", f"{WINDOW_S}", set()),
@@ -115,6 +119,9 @@ def bounds(batch: int) -> dict[str, Bound]:
         "list many orphans": Bound("list_orphans", f"{batch}", batch, 20 * batch + 5_000, LAPSED),
         "list 100": Bound("list_dead", "100", 100, 200),
         "find the oldest dead": Bound("find_oldest_dead", "", 1, 200),
+        "note that nothing has died": Bound("note_dead", NOTE_DEAD, 1, 200, WATCHED.format(ago="0 s")),
+        "note what has died in two minutes": Bound("note_dead", NOTE_DEAD, 1, 500, WATCHED.format(ago="2 min")),
+        "note one page of all that has died": Bound("note_dead", NOTE_DEAD, 1, 5_000, WATCHED.format(ago="1 year")),
         # Two queues, of which one has three lanes too many, and the dead.
         "count everything": Bound("list_queues", "", 2, 4 * COUNT_LIMIT + 6_000),
         "look for the unserved": Bound("list_unserved", "", 1, 10 * UNSERVED_LOOK + 1_000),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WORKER = WorkerId(UUID("7b0c6f0e-1d1e-4c55-9d1a-0242ac120002"))
 LARGE = {"job", "dead_letter", "idempotency_key", "kind_stat", *(f"done_{slot}" for slot in range(8))}
+OF_FEW_ROWS = {"worker_pkey", "incident_pkey", "dead_watch_pkey"}
 MODES = ["force_generic_plan", "force_custom_plan"]
 
 _names = count(1)
@@ -24,6 +25,12 @@ _names = count(1)
 
 FIRST_RUN_AT = "2020-01-01 00:00:00+00"
 """The jobs of `ready` are due from here on, one a millisecond, their priorities in turn."""
+
+WATCHED = """
+    insert into @schema@.dead_watch (hook, looked_at, read_to)
+    values ('app.tell', now() - interval '1 min', now() - interval '{ago}')
+"""
+"""A hook for which somebody has read the dead letters up to some time ago."""
 
 FIRST_HELD = 10_000_000
 HELD_ROWS = 1_000
@@ -159,8 +166,8 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def indexes(plan: dict[str, Any]) -> set[str]:
-    """The indexes that a plan uses, without that of the workers: there are few of them, found in either way."""
-    return {node["Index Name"] for node in nodes(plan) if "Index Name" in node} - {"worker_pkey"}
+    """The indexes that a plan uses, without those of tables that have few rows, found in either way."""
+    return {node["Index Name"] for node in nodes(plan) if "Index Name" in node} - OF_FEW_ROWS
 
 
 def scanned(plan: dict[str, Any]) -> set[str]:

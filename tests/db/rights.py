@@ -11,6 +11,7 @@ from jobq.core.position import FRONT
 from jobq.core.states import State
 from jobq.db import migrate
 from jobq.db.facts import FactReports
+from jobq.db.incidents import Incident, Incidents
 from jobq.db.overview import Overview
 from jobq.db.reports import DeadFilter, JobFilter, Reports
 from jobq.db.store import KindCount, Owned, Sleeper
@@ -36,6 +37,7 @@ class Actor:
         self.rows = rows
         self.store = rows.store
         self.reports = Reports(rows.store.schema)
+        self.incidents = Incidents(rows.store.schema)
 
     async def settle(self, name: str, *values: object) -> object:
         """Write about a running attempt."""
@@ -77,6 +79,18 @@ async def _empty_slot(actor: Actor) -> object:
     return given_back
 
 
+async def _note_dead(actor: Actor) -> object:
+    await actor.rows.run(
+        "insert into @schema@.dead_watch (hook, looked_at, read_to)"
+        " values ('a.hook', now() - interval '1 min', now() - interval '1 min')"
+        " on conflict do nothing"
+    )
+    await actor.rows.dead(kind="dying")
+    noted = await actor.incidents.note_dead(actor.conn, "a.hook", kinds=None, quiet_s=60.0, lately_s=0.0, limit=99)
+    assert await actor.rows.count("incident", "subject = 'dying'") == 1
+    return noted
+
+
 async def _redrive(actor: Actor) -> object:
     letters = [await actor.rows.dead(idempotency_key="again"), await actor.rows.dead()]
     redriven = await actor.store.redrive_jobs(actor.conn, letters)
@@ -93,6 +107,8 @@ def _sleeper() -> Sleeper:
     return Sleeper(QUEUE, new_worker(), "async")
 
 
+NOBODYS_INCIDENT = Incident("mail", 1, LONG_AGO, LONG_AGO, {})
+HOOK = ("a.hook", "backlog")
 COUNTS = [KindCount(QUEUE, KIND, 1, 0, 0, {3: 1})]
 
 CHANGES: dict[str, tuple[frozenset[str], Work]] = {
@@ -150,9 +166,34 @@ CHANGES: dict[str, tuple[frozenset[str], Work]] = {
 }
 """Every method of the store, and who may call it."""
 
+ALERTS: dict[str, tuple[frozenset[str], Work]] = {
+    "watch_dead": (WORKERS, lambda a: a.incidents.watch_dead(a.conn, "another.hook")),
+    "note_dead": (WORKERS, _note_dead),
+    "note_backlog": (
+        WORKERS,
+        lambda a: a.incidents.note_backlog(a.conn, "a.hook", {"mail": {"ready": 1}}, quiet_s=60.0),
+    ),
+    "take_incidents": (
+        WORKERS,
+        lambda a: a.incidents.take_incidents(a.conn, *HOOK, worker_id=new_worker(), lease_s=60.0, limit=5),
+    ),
+    "close_incidents": (
+        WORKERS,
+        lambda a: a.incidents.close_incidents(a.conn, *HOOK, [NOBODYS_INCIDENT], worker_id=new_worker()),
+    ),
+    "postpone_incidents": (
+        WORKERS,
+        lambda a: a.incidents.postpone_incidents(
+            a.conn, *HOOK, [NOBODYS_INCIDENT], worker_id=new_worker(), pause_s=60.0
+        ),
+    ),
+    "purge_incidents": (WORKERS, lambda a: a.incidents.purge_incidents(a.conn, 5)),
+}
+"""Every method of the incidents, and who may call it."""
+
 QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
     "list_dead": (READERS, lambda a: a.reports.list_dead(a.conn, DeadFilter(), limit=5)),
-    # Workers count dead letters for their metrics; what stands in one they cannot read.
+    # Workers count dead letters for their metrics, and tell alerts of them; the payload in one they cannot read.
     "count_dead": (WORKERS | READERS, lambda a: a.reports.count_dead(a.conn, DeadFilter())),
     "page_dead_ids": (
         WORKERS | READERS,
@@ -176,6 +217,7 @@ QUESTIONS: dict[str, tuple[frozenset[str], Work]] = {
 
 FORGERIES = {
     "read a payload": (WORKERS | READERS, "select payload from @schema@.job"),
+    "read a dead letter's payload": (READERS, "select payload from @schema@.dead_letter"),
     "read the history's payloads": (READERS, "select payload from @schema@.done"),
     "change a payload": (frozenset[str](), "update @schema@.job set payload = '{}'"),
     "move a job to another queue": (frozenset[str](), "update @schema@.job set queue = 'mine'"),
@@ -199,10 +241,12 @@ PLAIN_VIEWS = ("v1_dead_letters", "v1_oldest_dead", "v1_workers", "v1_table_size
 RIGHTS = {
     "counted(bigint,text,text,bigint)": {"reader": "EXECUTE"},
     "dead_letter": {
-        "worker": "INSERT SELECT(id) SELECT(kind) SELECT(queue)",
+        "worker": "INSERT SELECT(died_at) SELECT(error_message) SELECT(error_type) SELECT(id) SELECT(kind)"
+        " SELECT(queue) SELECT(reason)",
         "reader": "SELECT",
         "operator": "DELETE UPDATE(redrives)",
     },
+    "dead_watch": {"worker": "DELETE INSERT SELECT UPDATE(looked_at) UPDATE(read_to)", "reader": "SELECT"},
     "done": {"worker": "INSERT", "reader": "SELECT"},
     **{f"done_{slot}": {"worker": "SELECT TRUNCATE"} for slot in range(8)},
     "empty_oldest_slot()": {"worker": "EXECUTE"},
@@ -215,6 +259,11 @@ RIGHTS = {
         "producer": "INSERT SELECT UPDATE(job_id) UPDATE(until)",
         "worker": "DELETE",
         "operator": "INSERT SELECT UPDATE(job_id) UPDATE(until)",
+    },
+    "incident": {
+        "worker": "DELETE INSERT SELECT UPDATE(facts) UPDATE(seen_at) UPDATE(since) UPDATE(telling_by)"
+        " UPDATE(telling_until) UPDATE(told_at) UPDATE(tries)",
+        "reader": "SELECT",
     },
     "job": {
         "producer": "INSERT(enqueued_at) INSERT(headers) INSERT(id) INSERT(idempotency_key) INSERT(kind)"

@@ -31,9 +31,10 @@ FROZEN = {
     "0002_worker.sql": "42adb38ca2493db61b84fbc871e05518498094e81fd4501a438c3ff058de5bfb",
     "0003_records.sql": "36a5b73713e2f5c9fcf170d52ac9600ea81aa487807c4f0e990e3986f07aa716",
     "0004_see.sql": "830bc81827b691876be2b0802cd9a4d85aeb2bd706d85718398cb5ad2e5d4359",
+    "0005_alerts.sql": "6998f71a36465a2e6e96e62ad83e55a1ee78fbf730da913fe1308d7dbe4ce2d3",
 }
 
-RELEASES = [(1, "initial"), (2, "worker"), (3, "records"), (4, "see")]
+RELEASES = [(1, "initial"), (2, "worker"), (3, "records"), (4, "see"), (5, "alerts")]
 NEWEST = len(RELEASES)
 
 FOLDER = files("jobq.db").joinpath("migrations")
@@ -235,7 +236,9 @@ async def test_a_lock_that_is_not_to_be_had_changes_nothing(
 
     async with other.transaction():
         await other.execute(render("lock table @schema@.job in access share mode", schema))
-        with pytest.raises(MigrationError, match=r"0005 \(next\) did not get its lock within 0.1 s .* run it again"):
+        with pytest.raises(
+            MigrationError, match=rf"{NEWEST + 1:04} \(next\) did not get its lock within 0.1 s .* run it again"
+        ):
             await migrate.migrate(conn, schema, lock_timeout_s=0.1)
 
     assert await catalogue(conn, schema) == before

@@ -21,9 +21,12 @@ WIDE = """
 
 OTHER_INDEXES = {
     "dead_letter_queue": "list_queues",
+    "dead_watch_pkey": "note_dead",
     "done_id": "show_job",
     **{f"done_{slot}_id_idx": "list_done" for slot in range(8)},
     "history_pkey": "settle_done",
+    "incident_pkey": "take_incidents",
+    "kind_stat_at": "list_kinds",
     "idempotency_key_pkey": "take_keys",
     "idempotency_key_until": "purge_keys",
     "migration_pkey": "read_version",

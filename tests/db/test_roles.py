@@ -11,12 +11,13 @@ import pytest
 from jobq import ConfigurationError, DatabaseError
 from jobq.db import migrate, roles
 from jobq.db.facts import FactReports
+from jobq.db.incidents import Incidents
 from jobq.db.overview import Overview
 from jobq.db.reports import Reports
 from jobq.db.roles import ROLES, roles_sql
 from jobq.db.statements import quote_identifier, render
 from jobq.db.store import Store
-from tests.db.rights import CHANGES, EVERYBODY, FORGERIES, GRANTED, QUESTIONS, RIGHTS, Actor, Work, granted
+from tests.db.rights import ALERTS, CHANGES, EVERYBODY, FORGERIES, GRANTED, QUESTIONS, RIGHTS, Actor, Work, granted
 from tests.db.rows import Rows
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ def forgery(text: str) -> Work:
 async def test_a_role_runs_its_statements_and_no_others(
     role: str, rows: Rows, prefix: str, connect: Callable[[], Awaitable[Conn]]
 ) -> None:
-    """Each method of the store, the reports and the overview passes or is refused, as the tables say."""
+    """Each method of the store, the incidents, the reports and the overview passes or is refused, as the tables say."""
     await rows.waiting(idempotency_key="taken")
     actor = await act(connect, prefix, role, rows)
-    table = {**CHANGES, **QUESTIONS}
+    table = {**CHANGES, **ALERTS, **QUESTIONS}
 
     refused = await refused_to(actor, {name: work for name, (_, work) in table.items()})
 
@@ -97,7 +98,9 @@ def test_there_is_a_decision_about_each_statement() -> None:
     """A new method fails here until somebody has said who may call it."""
     asked = {name for one in (Reports, Overview, FactReports) for name in vars(one) if not name.startswith("_")}
     changed = {name for name in vars(Store) if not name.startswith("_")}
+    told = {name for name in vars(Incidents) if not name.startswith("_")}
 
+    assert ALERTS.keys() == told
     assert {name.partition(",")[0] for name in CHANGES} == changed
     assert {name.partition(",")[0] for name in QUESTIONS} == asked | {"check_version"}
 

@@ -12,9 +12,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from jobq.telemetry import events
-from jobq.telemetry.events import Detailed, Event, Measured, Told
+from jobq.telemetry import events, measured
+from jobq.telemetry.events import Detailed, Event, Told
 from jobq.telemetry.log import describe, log_event, tells_every_attempt
+from jobq.telemetry.measured import Measured
 
 DOCS = Path(__file__).parents[2] / "docs" / "telemetry.md"
 
@@ -35,8 +36,13 @@ def _some(hint: Any) -> object:
 
 
 def test_the_list_is_closed() -> None:
-    """Every record of the module is on it, as told or as measured."""
-    named = [one for one in vars(events).values() if inspect.isclass(one) and one.__module__ == events.__name__]
+    """Every record of the two modules is on it, as told or as measured."""
+    named = [
+        one
+        for module in (events, measured)
+        for one in vars(module).values()
+        if inspect.isclass(one) and one.__module__ == module.__name__
+    ]
 
     assert set(get_args(Event)) == {one for one in named if issubclass(one, msgspec.Struct)}
     assert not set(get_args(Told)) & set(get_args(Measured))
@@ -62,9 +68,9 @@ def test_what_is_measured_is_no_line(event: type[Any], caplog: pytest.LogCapture
     """There are hundreds a second."""
     caplog.set_level(logging.DEBUG)
     made: dict[Any, Any] = {
-        events.ClaimAnswered: events.ClaimAnswered("mail", events.WakeUp.POLL, 3, 0.1),
-        events.AttemptsSettled: events.AttemptsSettled({}, 0.1),
-        events.LoopTurned: events.LoopTurned(0.1),
+        measured.ClaimAnswered: measured.ClaimAnswered("mail", measured.WakeUp.POLL, 3, 0.1),
+        measured.AttemptsSettled: measured.AttemptsSettled({}, 0.1),
+        measured.LoopTurned: measured.LoopTurned(0.1),
     }
 
     log_event(made[event])

@@ -9,7 +9,7 @@ from typing import assert_type
 
 from asyncpg import Connection, Record
 
-from jobq import Enqueued, Job, NewJob, Queue, Snooze
+from jobq import BacklogAlert, DeadAlert, Enqueued, Job, NewJob, Queue, Snooze
 from jobq.telemetry.tracing import Tracing
 
 queue = Queue()
@@ -26,6 +26,27 @@ def resize_image(path: str) -> int:
 
 @queue.task("poll_upstream")
 async def poll_upstream() -> Snooze | None: ...
+
+
+@queue.on_dead
+async def tell_dead(alert: DeadAlert) -> None: ...
+
+
+@queue.on_dead(kinds=["send_receipt"], quiet=3600)
+async def tell_some(alert: DeadAlert) -> None: ...
+
+
+@queue.on_backlog(age=60)
+async def tell_backlog(alert: BacklogAlert) -> None: ...
+
+
+async def a_hook_stays_a_function(dead: DeadAlert, backlog: BacklogAlert) -> None:
+    await tell_dead(dead)
+    await tell_some(dead)
+    await tell_backlog(backlog)
+    queue.on_dead(tell_backlog)  # type: ignore[type-var]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    queue.on_backlog(age=60)(tell_dead)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    queue.on_backlog()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def bind_keeps_the_payload_parameters() -> None:

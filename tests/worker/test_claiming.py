@@ -12,7 +12,7 @@ from jobq import Job, Queue
 from jobq.core.job import ClaimedJob
 from jobq.core.states import State
 from jobq.db.store import Sleeper, Store
-from jobq.telemetry.events import WakeUp
+from jobq.telemetry.measured import WakeUp
 from jobq.worker.claimer import Claimer
 from jobq.worker.supervisor import ExitCode
 from tests.worker.conftest import Working

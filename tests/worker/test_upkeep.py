@@ -22,6 +22,8 @@ TABLES = {
     "sleeper": "(until, worker_id, queue, loop) select now() - interval '2 h', gen_random_uuid(), 'mail', n::text",
     "kind_stat": "(at, worker_id, done, retried, dead, queue, kind, buckets, counts)"
     " select now() - interval '2 days', gen_random_uuid(), 1, 0, 0, 'mail', 'mail', '{}', '{}'",
+    "incident": "(since, seen_at, told_at, hook, what, subject, facts)"
+    " select now() - interval '3 days', now() - interval '2 days', now(), 'hook', 'dead', n::text, '{}'",
 }
 """What is purged, and how a row of it is made that is over: one that never was is not missed."""
 

@@ -104,13 +104,13 @@ begin
 
     -- worker: a producer, because handlers enqueue; runs jobs, and changes nothing of what they ask for. Adds to the
     -- history and to the dead letters; reads of the one the ring's partitions, which it empties, and of the other no more
-    -- than it takes to count them, for its metrics, which are those of the views.
+    -- than it takes to count them, for its metrics, which are those of the views, and to tell alerts of them.
     grant select, delete, update (
         run_at, claimed_at, lease_until, first_failed_at, worker_id, attempt, crashes, fence, errors, alone_fence,
         lone_crashes
     ) on @schema@.job to @worker@;
     grant insert on @schema@.done, @schema@.dead_letter to @worker@;
-    grant select (id, queue, kind) on @schema@.dead_letter to @worker@;
+    grant select (id, queue, kind, died_at, reason, error_type, error_message) on @schema@.dead_letter to @worker@;
     grant select on
         @schema@.v1_queue_depth, @schema@.v1_oldest_ready, @schema@.v1_unserved, @schema@.v1_oldest_dead,
         @schema@.v1_workers
@@ -128,12 +128,15 @@ begin
     grant select, insert, delete, update (lease_until) on @schema@.worker to @worker@;
     -- The update is for the row locks that purging takes.
     grant select, insert, delete, update (counts) on @schema@.kind_stat to @worker@;
+    grant select, insert, delete, update (since, seen_at, told_at, telling_until, telling_by, tries, facts)
+        on @schema@.incident to @worker@;
+    grant select, insert, delete, update (looked_at, read_to) on @schema@.dead_watch to @worker@;
     grant execute on function @schema@.with_error(jsonb, jsonb), @schema@.empty_oldest_slot() to @worker@;
 
     -- reader: sees everything, payloads too, and writes nothing.
     grant select on
         @schema@.job, @schema@.done, @schema@.dead_letter, @schema@.worker, @schema@.kind_stat, @schema@.history,
-        @schema@.v1_queue_depth, @schema@.v1_oldest_ready, @schema@.v1_unserved, @schema@.v1_rates,
+        @schema@.incident, @schema@.dead_watch, @schema@.v1_queue_depth, @schema@.v1_oldest_ready, @schema@.v1_unserved, @schema@.v1_rates,
         @schema@.v1_dead_by_kind, @schema@.v1_dead_letters, @schema@.v1_oldest_dead, @schema@.v1_workers,
         @schema@.v1_table_sizes
         to @reader@;
