@@ -248,21 +248,26 @@ async def test_a_frozen_process_keeps_its_locks_no_longer_than_its_link_waits_at
     settings = "&" if "?" in dsn else "?"
     link = Link(f"{dsn}{settings}default_transaction_isolation=serializable", role="claims", deadline_s=0.5)
 
-    async def wait_for_lock() -> bool:
+    freed: list[bool] = []
+
+    async def gets_lock() -> bool:
         conn = await asyncpg.connect(dsn)
         try:
             await conn.execute("select pg_advisory_lock(94)", timeout=30)
+        except TimeoutError:
+            return False
         finally:
             await conn.close()
         return True
 
-    async def freeze(thread: Executor) -> bool:
+    async def freeze(thread: Executor) -> None:
         async with link.lend() as lent:
             await lent.execute("select pg_advisory_xact_lock(94)")
-            return thread.submit(asyncio.run, wait_for_lock()).result()  # the event loop stands still meanwhile
+            freed.append(thread.submit(asyncio.run, gets_lock()).result())  # the event loop stands still meanwhile
 
     with ThreadPoolExecutor(1) as thread, pytest.raises(DatabaseError):
         await freeze(thread)
+    assert freed == [True]
 
 
 async def test_a_schema_change_costs_a_connection_one_statement_at_most(rows: Rows, dsn: str) -> None:
