@@ -4,7 +4,8 @@ Alone also means that no outcome is unwritten, before and after: a job that is d
 successor kills the worker, would be blamed for it.
 
 While it waits for its turn nothing new is claimed here. It does not wait for ever: if the running jobs take too long,
-it is handed back, attempt returned, for whoever is idle.
+it is handed back, attempt returned, for whoever is idle. So are at once those that would stand in a long line: what
+dies with a killer are all jobs of its worker, and they come back together.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from jobq.telemetry.events import Emit, LeaseLost, SuspectsHandedBack
 from jobq.worker.executor import Executor
 from jobq.worker.pulse import Pulse
 from jobq.worker.settler import Settler
+
+KEPT = 5
+"""How many suspects wait here for their turn; more are for other workers."""
 
 PATIENCE_S = 30.0
 """How long the worker claims nothing for the sake of a suspect."""
@@ -65,7 +69,10 @@ class Quarantine:
         self._open.set()
 
     def put(self, executor: Executor, claimed: ClaimedJob) -> None:
-        """Take a suspect over, and let nothing else be claimed until it has run."""
+        """Take a suspect over, and let nothing else be claimed until it has run. One too many is handed back."""
+        if len(self._suspects) >= KEPT:
+            executor.hand_back([claimed])
+            return
         self._suspects.append((executor, claimed))
         self._open.clear()
         self._more.set()

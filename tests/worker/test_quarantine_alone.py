@@ -140,6 +140,23 @@ async def test_suspects_run_one_after_the_other(
     assert hall.log == [("in", "suspect"), ("out", "suspect")] * 3
 
 
+async def test_suspects_that_would_stand_in_a_long_line_are_left_to_other_workers(
+    queue: Queue, rows: Rows, hall: Hall, jobs: Jobs, working: Working
+) -> None:
+    """With their attempts; whoever is there takes them, be it this one, when it is through with those that it kept."""
+    suspects = [await suspect(rows) for _ in range(quarantine.KEPT + 3)]
+
+    async with working(default_slots=20):
+        await hall.has("suspect")
+        await jobs.until({State.RUNNING: quarantine.KEPT, State.WAITING: 3})
+        waiting = [now for one in suspects if (now := await jobs.get(one)).state is State.WAITING]
+        hall.may_go["suspect"].set()
+        await jobs.all_become(State.DONE, len(suspects))
+
+    assert [(now.attempt, now.errors) for now in waiting] == [(2, [])] * 3
+    assert hall.log == [("in", "suspect"), ("out", "suspect")] * len(suspects)
+
+
 async def test_a_suspect_that_finds_no_quiet_moment_is_handed_back(
     queue: Queue,
     rows: Rows,
