@@ -9,6 +9,7 @@ state rather than an event (slots busy, listener up) is read from the worker's m
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
@@ -260,6 +261,45 @@ class PreparedStatementsLost(msgspec.Struct, frozen=True):
     error: str
 
 
+class RecurringChanged(msgspec.Struct, frozen=True):
+    """These recurring entries are new, or ask for something else than before: this worker's code declares them so."""
+
+    names: list[str]
+
+
+class RecurringCaughtUp(msgspec.Struct, frozen=True):
+    """No worker was there at a tick: it runs *late_s* seconds late, and stands for *covered* earlier ones."""
+
+    name: str
+    tick: datetime
+    late_s: float
+    covered: int
+
+
+class RecurringMissed(msgspec.Struct, frozen=True):
+    """So many ticks should have run and did not, the last of them *tick*: too late now, by the entry's `catch_up`."""
+
+    name: str
+    tick: datetime
+    missed: int
+
+
+class RecurringSkipped(msgspec.Struct, frozen=True):
+    """So many ticks, up to *tick*, gave way to a run that is unfinished, as the entry's `overlap` says."""
+
+    name: str
+    tick: datetime
+    skipped: int
+
+
+class RecurringFailed(msgspec.Struct, frozen=True):
+    """An entry cannot be declared or looked at, or its *tick* not be enqueued. It is tried again, the others go on."""
+
+    name: str
+    tick: datetime | None
+    error: str
+
+
 class WakeUp(StrEnum):
     """Why a claim loop looked: `again` follows a claim that took all it might, so it was none."""
 
@@ -328,6 +368,11 @@ Told = (
     | ListenRestored
     | OverviewFailed
     | PreparedStatementsLost
+    | RecurringChanged
+    | RecurringCaughtUp
+    | RecurringMissed
+    | RecurringSkipped
+    | RecurringFailed
 )
 
 Detailed = JobDone | JobReleased

@@ -112,6 +112,21 @@ def describe(event: Told) -> tuple[int, str]:
             return logging.WARNING, f"metrics: how the queues stand cannot be read, the last reading is shown: {error}"
         case events.PreparedStatementsLost(error):
             return logging.ERROR, error
+        case events.RecurringChanged(names):
+            return logging.INFO, f"recurring: new or changed: {', '.join(names)}"
+        case events.RecurringCaughtUp(name, tick, late_s, covered):
+            more = f" and stands for {covered} before it" if covered else ""
+            return logging.WARNING, f"recurring {name}: the tick {tick:%Y-%m-%d %H:%M%z} runs {late_s:.0f} s late{more}"
+        case events.RecurringMissed(name, tick, missed):
+            more = f", and {missed - 1} before it" if missed > 1 else ""
+            return logging.ERROR, f"recurring {name} should have run at {tick:%Y-%m-%d %H:%M%z} and did not{more}"
+        case events.RecurringSkipped(name, tick, skipped):
+            return logging.WARNING, (
+                f"recurring {name}: {skipped} skipped up to {tick:%Y-%m-%d %H:%M%z}: the previous run is unfinished"
+            )
+        case events.RecurringFailed(name, tick, error):
+            what = "" if tick is None else f": the tick {tick:%Y-%m-%d %H:%M%z} is not enqueued"
+            return logging.ERROR, f"recurring {name}{what}: {error}; trying on"
         case _:
             assert_never(event)
 

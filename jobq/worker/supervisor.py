@@ -216,6 +216,7 @@ class Worker:
                 self._start_loop(services, "listener", parts.listener.run)
                 self._start_loop(services, "reaper", parts.reaper.run)
                 self._start_loop(services, "upkeep", parts.upkeep.run)
+                self._start_loop(services, "recurring", parts.recurring.run)
                 self._start_loop(services, "look behind", parts.look_behind.run)
                 self._start_loop(services, "tally", parts.tally.run)
                 if self._metrics is not None:

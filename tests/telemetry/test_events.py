@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -18,7 +19,8 @@ from jobq.telemetry.log import describe, log_event, tells_every_attempt
 
 DOCS = Path(__file__).parents[2] / "docs" / "telemetry.md"
 
-SAMPLES: dict[Any, object] = {int: 1, float: 1.0, str: "x", bool: True, UUID: UUID(int=1)}
+NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
+SAMPLES: dict[Any, object] = {int: 1, float: 1.0, str: "x", bool: True, UUID: UUID(int=1), datetime: NOON}
 
 
 def sample(event: type[Any]) -> Any:
