@@ -147,7 +147,7 @@ class Recurring:
         if not why.strip():
             raise RecurringError(f"recurring {name!r}: say why it is paused, for whoever wonders later")
         async with self._on(conn) as used:
-            if not await self._store.pause_recurring(used, name, by=by or getpass.getuser(), why=why):
+            if not await self._store.pause_recurring(used, name, by=by or _user(), why=why):
                 found = await self._find(used, name)
                 raise RecurringError(f"recurring {name!r} is paused already, by {found.paused_by}: {found.paused_why}")
 
@@ -204,6 +204,13 @@ class Recurring:
         else:
             async with self._pools.lend() as own:
                 yield own
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may run as a number that has no name
+        return "unknown"
 
 
 def unknown(name: str) -> RecurringError:

@@ -85,6 +85,7 @@ def cases(batch: int) -> list[Case]:
         Case("foresee_recurring", "", set()),
         Case("fire_recurring", f"'report', 1, {array(*[NOON] * 5)}, {TIMES}, 0, null, 0", set()),
         Case("run_recurring", "'report'", {"job_pkey"}),
+        Case("count_recurring", "", {"job_pkey"}),
         Case("list_recurring", "", {"job_pkey"}),
         # What these walk stands in functions: their own plans are in test_views.py.
         Case("list_queues", "", set()),
