@@ -6,7 +6,7 @@ What is declared is written by each worker at its start, and commits nothing bef
 from __future__ import annotations
 
 import getpass
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -18,7 +18,7 @@ from jobq.core.names import shown
 from jobq.core.recurring import CatchUp, EntryRow, Overlap, make_entry
 from jobq.db.pools import Pools
 from jobq.db.recurring import EntryNow, RecurringStore
-from jobq.errors import RecurringError
+from jobq.errors import JobqError, RecurringError
 
 if TYPE_CHECKING:
     from jobq.db.connect import AnyConnection
@@ -133,7 +133,7 @@ class Recurring:
     async def remove(self, name: str, *, conn: AnyConnection | None = None) -> None:
         """Drop an entry for good. What its code declares comes back at the next start of a worker.
 
-        Raises `RecurringError` if there is none of this name.
+        Raises `JobqError` if there is none of this name.
         """
         async with self._on(conn) as used:
             if not await self._store.remove_recurring(used, name):
@@ -142,54 +142,54 @@ class Recurring:
     async def pause(self, name: str, *, why: str, by: str | None = None, conn: AnyConnection | None = None) -> None:
         """Enqueue no tick any more, until `resume`, whatever is started meanwhile. *by* is this user if not stated.
 
-        Raises `RecurringError` if there is none of this name, or if it is paused.
+        Raises `JobqError` if there is none of this name, or if it is paused.
         """
         if not why.strip():
             raise RecurringError(f"recurring {name!r}: say why it is paused, for whoever wonders later")
         async with self._on(conn) as used:
             if not await self._store.pause_recurring(used, name, by=by or _user(), why=why):
                 found = await self._find(used, name)
-                raise RecurringError(f"recurring {name!r} is paused already, by {found.paused_by}: {found.paused_why}")
+                raise JobqError(f"recurring {name!r} is paused already, by {found.paused_by}: {found.paused_why}")
 
     async def resume(self, name: str, *, conn: AnyConnection | None = None) -> None:
         """Go on with the next tick; what came during the pause does not run.
 
-        Raises `RecurringError` if there is none of this name, or if it is not paused.
+        Raises `JobqError` if there is none of this name, or if it is not paused.
         """
         async with self._on(conn) as used:
             if not await self._store.resume_recurring(used, name):
                 await self._find(used, name)
-                raise RecurringError(f"recurring {name!r} is not paused")
+                raise JobqError(f"recurring {name!r} is not paused")
 
     async def run(self, name: str, *, conn: AnyConnection | None = None) -> JobId:
         """Enqueue the job of an entry now, beside its ticks, also while it is paused. Returns the job's id.
 
-        Raises `RecurringError` if there is none of this name, or if its runs must not overlap and one is unfinished.
+        Raises `JobqError` if there is none of this name, or if its runs must not overlap and one is unfinished.
         """
         async with self._on(conn) as used:
             job_id = await self._store.run_recurring(used, name)
             if job_id is None:
                 found = await self._find(used, name)
-                raise RecurringError(
+                raise JobqError(
                     f"recurring {name!r} does not overlap, and job {found.last_job_id} of it is unfinished: see"
                     f" `jobq explain {found.last_job_id}`"
                 )
             return job_id
 
-    async def list(self, *, conn: AnyConnection | None = None) -> list[EntryNow]:
+    async def list(self, *, conn: AnyConnection | None = None) -> Sequence[EntryNow]:
         """Return how each entry stands, by name."""
         async with self._on(conn) as used:
             return await self._store.list_recurring(used)
 
-    async def next(self, name: str, count: int = 20, *, conn: AnyConnection | None = None) -> Iterator[datetime]:
+    async def next(self, name: str, count: int = 20, *, conn: AnyConnection | None = None) -> Sequence[datetime]:
         """Return the next *count* ticks of an entry, by the database's clock, in its zone.
 
-        Raises `RecurringError` if there is none of this name, or if its expression cannot be read.
+        Raises `JobqError` if there is none of this name, or if its expression cannot be read.
         """
         async with self._on(conn) as used:
             found = await self._find(used, name)
         schedule = Schedule(found.expression, found.zone)
-        return (tick.astimezone(schedule.zone) for tick in islice(schedule.after(found.now), count))
+        return [tick.astimezone(schedule.zone) for tick in islice(schedule.after(found.now), count)]
 
     async def _find(self, conn: AnyConnection, name: str) -> EntryNow:
         for entry in await self._store.list_recurring(conn):
@@ -213,6 +213,6 @@ def _user() -> str:
         return "unknown"
 
 
-def unknown(name: str) -> RecurringError:
+def unknown(name: str) -> JobqError:
     """Return the error about an entry that is not there."""
-    return RecurringError(f"there is no recurring entry {name!r}: `jobq cron list` shows those that there are")
+    return JobqError(f"there is no recurring entry {name!r}: `jobq cron list` shows those that there are")

@@ -58,7 +58,7 @@ def next_(
     """Show when an entry is due next, in its time zone and in UTC, by the database's clock."""
     ticks = _on(Instance(dsn, schema, embedded), lambda recurring, conn: recurring.next(name, count, conn=conn))
     if as_json:
-        both = [{"local": f"{tick.isoformat()}", "utc": tick.astimezone(UTC).isoformat()} for tick in ticks]
+        both = [{"local": tick.isoformat(), "utc": tick.astimezone(UTC).isoformat()} for tick in ticks]
         print_json({"name": name, "ticks": both})
         return
     for tick in ticks:

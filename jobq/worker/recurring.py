@@ -27,6 +27,7 @@ from jobq.telemetry.events import (
     RecurringMissed,
     RecurringSkipped,
 )
+from jobq.worker.faults import Point, reach
 from jobq.worker.pulse import Pulse
 
 A_PAGE = 100
@@ -118,6 +119,7 @@ class Recurring:
         decision = None
         try:
             decision = decide(entry)
+            await reach(Point.BEFORE_FIRE)
             async with self._link.lend() as conn:
                 is_ours = await self._store.fire_recurring(conn, entry, decision) is not None
         except (DatabaseUnavailableError, ConflictError):

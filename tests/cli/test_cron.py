@@ -93,7 +93,7 @@ async def test_a_pause_has_who_and_why(rows: Rows, call: Call) -> None:
 
     assert (paused.code, paused.out) == (0, "report is paused\n")
     assert await rows.value("select count(*) from @schema@.job") == 0
-    assert again.code == 78
+    assert again.code == twice.code == 1
     assert "is paused already, by ann: the ledger" in again.err
     assert shown.out.splitlines()[1].split()[:3] == ["report", "paused", "-"]
     assert shown.out.splitlines()[-1].endswith(r"by ann: the ledger\x1b is closed")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jobq import Job, Queue, RecurringError
+from jobq import Job, JobqError, Queue, RecurringError
 from jobq.core.states import State
 from jobq.telemetry.events import (
     DatabaseAway,
@@ -233,6 +233,24 @@ async def test_f53_one_bad_entry_never_stops_the_others(
     assert caught_up.tick in await ticks(jobs, "refused")
 
 
+async def test_f53_an_entry_that_cannot_be_declared_holds_up_no_other(
+    queue: Queue, tidy: list[datetime | None], working: Working, seen: Events, jobs: Jobs
+) -> None:
+    """F53: it is said, once, and tried again; the others of the same code are there."""
+    await Faults(jobs).refuse("recurring", "new.name = 'bad'")
+    queue.recurring(NEW_YEAR, name="bad")(queue.handlers["tidy"])
+    queue.recurring(NEW_YEAR, name="good")(queue.handlers["tidy"])
+
+    async with working(recurring_s=LOOK_S):
+        failed = await seen(RecurringFailed)
+        await looked_at(jobs, "good")
+        await jobs.script("drop trigger refuse on @schema@.recurring")
+        await eventually(queue.recurring.list, lambda entries: [one.name for one in entries] == ["bad", "good"])
+
+    assert (failed.name, failed.tick) == ("bad", None)
+    assert len(seen.of(RecurringFailed)) == 1
+
+
 @pytest.mark.usefixtures("noted", "tidy")
 async def test_f53_an_outage_ends_no_loop(queue: Queue, working: Working, seen: Events, jobs: Jobs) -> None:
     """F53: its connection is cut again and again at a tick, which runs when that is over."""
@@ -277,7 +295,7 @@ async def test_a_run_is_left_out_while_the_one_before_is_unfinished(
     async with working(recurring_s=LOOK_S):
         first = await queue.recurring.run("long")
         await jobs.become(first, State.RUNNING)
-        with pytest.raises(RecurringError, match=f"does not overlap, and job {first} of it is unfinished"):
+        with pytest.raises(JobqError, match=f"does not overlap, and job {first} of it is unfinished"):
             await queue.recurring.run("long")
         await absent(jobs, "long", timedelta(minutes=1))
         skipped = await seen(RecurringSkipped)
@@ -345,34 +363,6 @@ async def test_where_there_is_no_entry_there_is_one_look(queue: Queue, working: 
     assert scans <= 1
 
 
-# -- what is refused ---------------------------------------------------------------------------------
-
-
-def test_the_decorator_goes_above_the_task() -> None:
-    """On a function that is no handler yet it would have no kind."""
-    queue = Queue()
-
-    with pytest.raises(RecurringError, match=r"write @queue.recurring\(...\) above @queue.task\(...\)"):
-
-        @queue.recurring("@daily")  # type: ignore[type-var]  # what a type checker refuses, too
-        async def tidy() -> None: ...
-
-
-def test_a_name_is_declared_once() -> None:
-    """The kind is the name, unless another is stated: a second entry of a kind needs one."""
-    queue = Queue()
-
-    @queue.recurring("0 6 * * *", name="early", payload={"region": "eu"})
-    @queue.recurring("@daily")
-    @queue.task(kind="report")
-    async def report(region: str = "us") -> None: ...
-
-    assert sorted(queue.recurring.declared) == ["early", "report"]
-    assert queue.recurring.declared["early"].payload == '{"region":"eu"}'
-    with pytest.raises(RecurringError, match="recurring 'early' is declared twice"):
-        queue.recurring("@hourly", name="early")(report)
-
-
 async def test_what_is_not_there_is_said(queue: Queue) -> None:
     """With the command that shows what is."""
     for change in (
@@ -382,7 +372,7 @@ async def test_what_is_not_there_is_said(queue: Queue) -> None:
         queue.recurring.next("x"),
         queue.recurring.pause("x", why="y"),
     ):
-        with pytest.raises(RecurringError, match="there is no recurring entry 'x': `jobq cron list`"):
+        with pytest.raises(JobqError, match="there is no recurring entry 'x': `jobq cron list`"):
             await change
     with pytest.raises(RecurringError, match="say why it is paused"):
         await queue.recurring.pause("x", why=" ")
