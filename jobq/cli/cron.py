@@ -162,6 +162,8 @@ def _remarks(entries: Sequence[EntryNow]) -> Iterator[str]:
     for one in entries:
         if one.should_have_run_at is not None:
             yield f"{one.name} should have run at {one.should_have_run_at:%Y-%m-%d %H:%M} UTC and did not: {why(one)}"
+        elif one.state == "overdue":
+            yield f"{one.name} is due at a time that nobody knows: no worker has looked at it since it was changed"
         if one.fault is not None:
             yield f"{one.name} is faulty: {one.fault}"
         if one.paused_at is not None:

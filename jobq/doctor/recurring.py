@@ -21,6 +21,15 @@ def check_missed(entries: Sequence[EntryNow]) -> Iterator[Finding]:
             detail="no worker was there at the tick, or none was so in time, or nobody starts the job",
             remedy="jobq cron list says which; start a worker, and `jobq cron run NAME` makes up for a run",
         )
+    if unread := [one.name for one in entries if one.state == "overdue" and one.should_have_run_at is None]:
+        yield Finding(
+            severity=Severity.HURTS,
+            code="recurring-missed",
+            title=f"no worker has looked at these recurring entries since they were added or changed: "
+            f"{first_few(unread)}",
+            detail="nobody knows when they are due, and none of their ticks is enqueued",
+            remedy="start a worker: any of this schema will do",
+        )
 
 
 def check_faults(entries: Sequence[EntryNow]) -> Iterator[Finding]:

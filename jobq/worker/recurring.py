@@ -8,6 +8,7 @@ fails alone: it is said, noted in its row, and tried again. Where there is no en
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ class Recurring:
         self._names = [entry.name for entry in declared]
         self._every_s = every_s
         self._emit = emit
-        self._confirmed_at = time.monotonic()
+        self._confirmed_at = -math.inf
         self._told: dict[str, str] = {}
         self.pulse = Pulse("recurring", bound_s=link.patience_s, emit=emit)
 
@@ -95,7 +96,7 @@ class Recurring:
         if self._names and time.monotonic() - self._confirmed_at > CONFIRM_S:
             async with self._link.lend() as conn:
                 await self._store.confirm_recurring(conn, self._names)
-            self._confirmed_at = time.monotonic()
+            self._confirmed_at = -math.inf
 
     async def _look(self) -> float:
         """Decide about all that is due, and return how many seconds to wait for the next."""

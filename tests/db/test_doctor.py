@@ -297,6 +297,17 @@ async def test_what_should_have_run_and_did_not_hurts(rows: Rows) -> None:
     assert re.search(r"should have run and did not: report at 20\S+ \d\d:\d\d UTC \(overdue\)$", finding.title)
 
 
+async def test_an_entry_that_no_worker_has_looked_at_hurts(rows: Rows) -> None:
+    """Added in SQL where no worker runs: nobody knows its ticks, so none of them can be missed by its time."""
+    await add_entry(rows)
+    await rows.run("update @schema@.recurring set look_at = now() - interval '3 min'")
+
+    finding = await only(rows, "recurring-missed")
+
+    assert finding.severity is Severity.HURTS
+    assert finding.title.endswith("since they were added or changed: report")
+
+
 async def test_an_entry_that_cannot_be_enqueued_hurts(rows: Rows) -> None:
     """Its row says why."""
     await add_entry(rows)

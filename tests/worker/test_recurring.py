@@ -133,6 +133,19 @@ async def test_f49_what_the_code_declares_is_there_and_fires_nothing_of_the_past
         assert [one.state for one in await queue.recurring.list()] == ["paused"]
 
 
+async def test_a_start_after_a_long_stop_confirms_what_the_code_declares(
+    queue: Queue, tidy: list[datetime | None], working: Working, jobs: Jobs
+) -> None:
+    """F49: at once, so that an entry of this release is not taken for one of an older one."""
+    queue.recurring(NEW_YEAR)(queue.handlers["tidy"])
+    async with working(recurring_s=LOOK_S):
+        await looked_at(jobs, "tidy")
+    await jobs.run("update @schema@.recurring set declared_at = now() - interval '1 hour'")
+
+    async with working(recurring_s=LOOK_S):
+        await eventually(lambda: jobs.run("select declared_at > now() - interval '1 min' from @schema@.recurring"))
+
+
 @pytest.mark.usefixtures("noted")
 async def test_f51_workers_that_look_at_once_enqueue_each_tick_once(
     queue: Queue, tidy: list[datetime | None], working: Working, seen: Events, jobs: Jobs
@@ -171,7 +184,8 @@ async def test_f50_all_that_is_owed_up_to_a_cap(queue: Queue, working: Working, 
         missed = await seen(RecurringMissed)
         found = await ticks(jobs, "tidy")
 
-    assert len(found) == 6
+    # Five that were owed, and the one that lies ahead; another where a minute has begun meanwhile.
+    assert len(found) in (6, 7)
     assert missed.missed in (594, 595, 596)
     assert missed.tick == found[0] - timedelta(minutes=1)
 
@@ -355,12 +369,14 @@ async def test_where_there_is_no_entry_there_is_one_look(queue: Queue, working: 
         for _ in range(30):
             await queue.enqueue(tidy.bind())
         await jobs.all_become(State.DONE, 30)
-        scans = await jobs.run(
-            "select pg_stat_get_numscans($name$@schema@.recurring$name$::regclass)"
-            " + pg_stat_get_numscans($name$@schema@.recurring_look$name$::regclass)"
-        )
+    # A backend reports its counts at its end.
+    await eventually(jobs.backends, lambda left: left == [])
 
-    assert scans <= 1
+    scans = await jobs.run(
+        "select pg_stat_get_numscans($name$@schema@.recurring$name$::regclass)"
+        " + pg_stat_get_numscans($name$@schema@.recurring_look$name$::regclass)"
+    )
+    assert scans == 1
 
 
 async def test_what_is_not_there_is_said(queue: Queue) -> None:

@@ -125,7 +125,9 @@ select
     case
         when r.paused_at is not null then 'paused'
         when r.fault is not null then 'faulty'
+        -- Nobody has enqueued it; or nobody has even looked, since it was added or changed.
         when r.next_tick < now() - interval '1 minute' then 'overdue'
+        when r.next_tick is null and r.look_at < now() - interval '2 minutes' then 'overdue'
         when job.is_late then 'late'
         when r.missed_tick > coalesce(r.last_tick, '-infinity') then 'missed'
         when r.held_tick is not null then 'held'
