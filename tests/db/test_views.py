@@ -44,6 +44,7 @@ BOUNDS = {
     "v1_dead_by_kind": COUNT_LIMIT + 1_000,
     "v1_oldest_dead": 100,
     "v1_workers": 100,
+    "v1_recurring": 100,
     "v1_table_sizes": 500,
 }
 """How many pages each may touch: what it counts, and some more, however many rows there are."""
