@@ -38,7 +38,7 @@ DEFAULT_WITHIN_S = 3600.0
 LONGEST_WITHIN_S = 366 * 86_400.0
 MAX_CAP = 1000
 COUNTED = 1000
-"""How far back owed ticks are counted; the number is for people."""
+"""How many owed ticks are looked at: from there on the number says no more to anybody."""
 
 
 class EntryRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def decide(entry: DueEntry) -> Decision:
     schedule, now = Schedule(entry.expression, entry.zone), entry.now
     owed = _owed(schedule, entry)
     chosen = _chosen(entry, owed)
-    lost = [tick for tick in owed if tick not in chosen]
+    lost = owed[len(chosen) :]
     is_covered = entry.catch_up == "last" and bool(chosen)
     decided_until = max([entry.decided_until, *owed[:1]])
     held, skipped, fire = entry.held_tick, 0, sorted(chosen)
@@ -225,7 +225,7 @@ def _owed(schedule: Schedule, entry: DueEntry) -> list[datetime]:
 
 
 def _chosen(entry: DueEntry, owed: Sequence[datetime]) -> Sequence[datetime]:
-    """Return those of the owed ticks that still run."""
+    """Return those of the owed ticks that still run: the first of them, which are the latest."""
     match entry.catch_up:
         case "all":
             return owed[: entry.catch_up_cap]

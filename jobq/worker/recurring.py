@@ -96,7 +96,7 @@ class Recurring:
         if self._names and time.monotonic() - self._confirmed_at > CONFIRM_S:
             async with self._link.lend() as conn:
                 await self._store.confirm_recurring(conn, self._names)
-            self._confirmed_at = -math.inf
+            self._confirmed_at = time.monotonic()
 
     async def _look(self) -> float:
         """Decide about all that is due, and return how many seconds to wait for the next."""
@@ -135,7 +135,7 @@ class Recurring:
         return is_ours
 
     def _tell(self, entry: DueEntry, decision: Decision) -> None:
-        if decision.covered or decision.late_s > PUNCTUAL.total_seconds():
+        if decision.fire and (decision.covered or decision.late_s > PUNCTUAL.total_seconds()):
             tick = entry.now - timedelta(seconds=decision.late_s)
             self._emit(RecurringCaughtUp(entry.name, tick, decision.late_s, decision.covered))
         if decision.missed_tick is not None:

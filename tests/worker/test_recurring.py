@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.02
 TEN_HOURS = timedelta(hours=10)
 NEW_YEAR = "0 0 1 1 *"
+FRESH = "select declared_at > now() - interval '1 min' from @schema@.recurring"
 
 
 async def absent(jobs: Jobs, name: str, delay: timedelta) -> None:
@@ -143,7 +144,10 @@ async def test_a_start_after_a_long_stop_confirms_what_the_code_declares(
     await jobs.run("update @schema@.recurring set declared_at = now() - interval '1 hour'")
 
     async with working(recurring_s=LOOK_S):
-        await eventually(lambda: jobs.run("select declared_at > now() - interval '1 min' from @schema@.recurring"))
+        await eventually(lambda: jobs.run(FRESH))
+        await jobs.run("update @schema@.recurring set declared_at = now() - interval '6 min', look_at = now()")
+        await looked_at(jobs, "tidy")
+        assert not await jobs.run(FRESH), "it is said again in five minutes, and not at each look"
 
 
 @pytest.mark.usefixtures("noted")
