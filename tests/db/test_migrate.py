@@ -31,9 +31,10 @@ FROZEN = {
     "0002_worker.sql": "42adb38ca2493db61b84fbc871e05518498094e81fd4501a438c3ff058de5bfb",
     "0003_records.sql": "36a5b73713e2f5c9fcf170d52ac9600ea81aa487807c4f0e990e3986f07aa716",
     "0004_see.sql": "2565489ad4bc6e81d22ab39f37753b488f0b10b5548abb849debbaaea25c28f3",
+    "0006_recurring.sql": "eae03f006177055b02cd835ab04292fa6715f2bb60eaccf804d8171e5fa5d75b",
 }
 
-RELEASES = [(1, "initial"), (2, "worker"), (3, "records"), (4, "see")]
+RELEASES = [(1, "initial"), (2, "worker"), (3, "records"), (4, "see"), (6, "recurring")]
 NEWEST = len(RELEASES)
 
 FOLDER = files("jobq.db").joinpath("migrations")
@@ -235,7 +236,7 @@ async def test_a_lock_that_is_not_to_be_had_changes_nothing(
 
     async with other.transaction():
         await other.execute(render("lock table @schema@.job in access share mode", schema))
-        with pytest.raises(MigrationError, match=r"0005 \(next\) did not get its lock within 0.1 s .* run it again"):
+        with pytest.raises(MigrationError, match=r"0007 \(next\) did not get its lock within 0.1 s .* run it again"):
             await migrate.migrate(conn, schema, lock_timeout_s=0.1)
 
     assert await catalogue(conn, schema) == before
