@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Literal, get_args
 
 import msgspec
@@ -181,35 +181,29 @@ def decide(entry: DueEntry) -> Decision:
     lost = owed[len(chosen) :]
     is_covered = entry.catch_up == "last" and bool(chosen)
     decided_until = max([entry.decided_until, *owed[:1]])
-    held, skipped, fire = entry.held_tick, 0, sorted(chosen)
+    waiting = [*([] if entry.held_tick is None else [entry.held_tick]), *sorted(chosen)]
     if entry.overlap == "allow":
-        fire = [*([] if held is None else [held]), *fire]
-        held = None
-        for tick in schedule.after(max(decided_until, now)):
-            if tick > now + AHEAD:
-                break
-            fire.append(tick)
-            decided_until = tick
+        ahead = list(takewhile(lambda tick: tick <= now + AHEAD, schedule.after(max(decided_until, now))))
+        decided_until = max([decided_until, *ahead])
+        fire, rest = waiting + ahead, []
     else:
-        waiting = [*([] if held is None else [held]), *fire]
-        fire = [] if entry.is_busy else waiting[:1]
-        rest = waiting[len(fire) :]
-        held = rest[0] if rest and entry.overlap == "queue" else None
-        skipped = len(rest) - (held is not None)
+        free = 0 if entry.is_busy else 1
+        fire, rest = waiting[:free], waiting[free:]
+    held = rest[:1] if entry.overlap == "queue" else []
     next_tick = next(schedule.after(max(decided_until, now)), None)
     if next_tick is None:
         raise RecurringError(f"expression {entry.expression!r} names a time that does not come any more")
-    look_at = next_tick - AHEAD if entry.overlap == "allow" else next_tick
+    due_at = next_tick - AHEAD if entry.overlap == "allow" else next_tick
     return Decision(
         fire=fire,
-        held_tick=held,
+        held_tick=held[0] if held else None,
         decided_until=decided_until,
         next_tick=next_tick,
-        look_at=min(look_at, now + (DAILY if held is None else HELD_LOOK)),
+        look_at=min(due_at, now + (HELD_LOOK if held else DAILY)),
         missed=0 if is_covered else len(lost),
         missed_tick=None if is_covered or not lost else lost[0],
         covered=len(lost) if is_covered else 0,
-        skipped=skipped,
+        skipped=len(rest) - len(held),
         late_s=(now - chosen[-1]).total_seconds() if chosen else 0.0,
     )
 
