@@ -4,6 +4,7 @@
     ├── ConfigurationError          a setting, a DSN, an option
     │   ├── ImportTargetError       `app:queue` cannot be loaded
     │   ├── HandlerError            a registration is refused
+    │   ├── RecurringError          a recurring entry is refused: its expression, its zone, an option
     │   └── SchemaError             the schema is missing, older or newer than this code
     ├── EnqueueError (ValueError)   refused before any SQL: the caller's transaction is usable
     │   ├── PayloadError            the payload, with the path of the offending value
@@ -49,6 +50,10 @@ class ImportTargetError(ConfigurationError):
 
 class HandlerError(ConfigurationError):
     """A handler's registration is refused: signature, names or options."""
+
+
+class RecurringError(ConfigurationError):
+    """A recurring entry is refused: its name, its expression, its time zone or an option."""
 
 
 class SchemaError(ConfigurationError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from jobq.core.job import ClaimedJob, JobId, WorkerId
+from jobq.core.recurring import tick_of
 from jobq.db.store import Owned, Store
 from jobq.errors import JobqError, LostLeaseError, ResourceError
 
@@ -101,6 +102,11 @@ class Job:
     def run_at(self) -> datetime:
         """The time that the job was due for this attempt, by the database's clock."""
         return self._claimed.run_at
+
+    @property
+    def tick(self) -> datetime | None:
+        """The tick of the recurring entry that enqueued this job, whenever it runs; None of any other job."""
+        return tick_of(self._claimed)
 
     @property
     def completed(self) -> bool:

@@ -26,6 +26,7 @@ from jobq.errors import (
 )
 from jobq.handle import Resources
 from jobq.producer import add_jobs, check_connection, warn_if_large
+from jobq.recurring import Recurring
 from jobq.registration import Handler, Middleware, TaskDecorator, make_handler
 from jobq.settings import DEFAULT_SCHEMA, Access, Route, find_dsn, find_route
 
@@ -85,6 +86,8 @@ class Queue(Hooks):
         self._lifespan: Lifespan | None = None
         self._store = Store(schema)
         self._pools = Pools(lambda: self.route)
+        self.recurring = Recurring(schema, self._pools, self.handlers, self.job)
+        """`@queue.recurring("0 9 * * mon-fri")` declares what its ticks enqueue; its methods do so at run time."""
 
     @property
     def dsn(self) -> str:

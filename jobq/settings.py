@@ -78,6 +78,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     statement_deadline_s: float = 10.0
     start_limit_s: float = 60.0
     upkeep_s: float = 60.0
+    recurring_s: float = 5.0
     tally_s: float = 30.0
     overview_s: float = 15.0
     """How often `/metrics` learns how the whole queue stands; seldomer if that takes long."""
@@ -101,6 +102,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "sweep_s",
             "statement_deadline_s",
             "upkeep_s",
+            "recurring_s",
             "tally_s",
             "overview_s",
             "slots_stuck_s",

@@ -25,7 +25,22 @@ from typing import Annotated
 
 import typer
 
-from jobq.cli import config, dead, demo, doctor, enqueue, explain, jobs, kinds, migrate, roles, run, stats, systemd
+from jobq.cli import (
+    config,
+    cron,
+    dead,
+    demo,
+    doctor,
+    enqueue,
+    explain,
+    jobs,
+    kinds,
+    migrate,
+    roles,
+    run,
+    stats,
+    systemd,
+)
 from jobq.cli.ending import FAILED, end
 from jobq.cli.origins import Commands
 from jobq.cli.output import inner_frames
@@ -64,6 +79,7 @@ app.command("stats", epilog=examples(stats.EXAMPLES))(stats.stats)
 app.command("jobs", epilog=examples(jobs.EXAMPLES))(jobs.jobs)
 app.command("explain", epilog=examples(explain.EXAMPLES))(explain.explain)
 app.add_typer(dead.app, name="dead")
+app.add_typer(cron.app, name="cron")
 app.command("doctor", epilog=examples(doctor.EXAMPLES))(doctor.doctor)
 app.command("kinds", epilog=examples(kinds.EXAMPLES))(kinds.kinds)
 app.command("config", epilog=examples(config.EXAMPLES))(config.config)

@@ -31,6 +31,11 @@ def queue_fault(queue: object) -> str | None:
     return _plain_name_fault("queue", queue, MAX_QUEUE_BYTES, "mail")
 
 
+def recurring_fault(name: object) -> str | None:
+    """Say why *name* cannot be the name of a recurring entry, or return None."""
+    return _plain_name_fault("recurring name", name, MAX_KIND_BYTES, "daily_report")
+
+
 def schema_fault(schema: object) -> str | None:
     """Say why *schema* cannot be the schema of an instance, or return None. It is quoted wherever it is used."""
     if fault := _stored_text_fault("schema", schema, MAX_SCHEMA_BYTES):

@@ -30,6 +30,8 @@ class Event(StrEnum):
     """What makes a job change its state."""
 
     ENQUEUE = "enqueue"
+    WITHDRAW = "withdraw"
+    """Of a job that waits for the tick of a recurring entry, which is changed, paused or removed."""
     CLAIM = "claim"
     FINISH = "finish"
     RETRY = "retry"
@@ -56,6 +58,11 @@ TRANSITIONS = (
     Transition(State.ABSENT, Event.ENQUEUE, State.WAITING, "enqueue_job"),
     Transition(State.ABSENT, Event.ENQUEUE, State.WAITING, "enqueue_keyed"),
     Transition(State.ABSENT, Event.ENQUEUE, State.WAITING, "insert_jobs"),
+    Transition(State.ABSENT, Event.ENQUEUE, State.WAITING, "fire_recurring"),
+    Transition(State.ABSENT, Event.ENQUEUE, State.WAITING, "run_recurring"),
+    Transition(State.WAITING, Event.WITHDRAW, State.ABSENT, "declare_recurring"),
+    Transition(State.WAITING, Event.WITHDRAW, State.ABSENT, "pause_recurring"),
+    Transition(State.WAITING, Event.WITHDRAW, State.ABSENT, "remove_recurring"),
     Transition(State.WAITING, Event.CLAIM, State.RUNNING, "claim_jobs"),
     Transition(State.RUNNING, Event.FINISH, State.DONE, "settle_done"),
     Transition(State.RUNNING, Event.RETRY, State.WAITING, "settle_retry"),

@@ -18,6 +18,7 @@ import msgspec
 from jobq.db.connect import Ear, driver_errors, is_refusal
 from jobq.db.migrate import current_version, newest_version
 from jobq.db.overview import Overview, Standing
+from jobq.db.recurring import EntryNow, RecurringStore
 from jobq.db.statements import load_statements
 from jobq.errors import DatabaseError
 
@@ -136,6 +137,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     indexes: list[IndexFacts]
     instance: InstanceFacts | None
     standing: Standing | None
+    entries: list[EntryNow] | None
     unseen: list[str]
 
 
@@ -152,6 +154,7 @@ class FactReports:
         unseen: list[str] = []
         instance: InstanceFacts | None = None
         standing: Standing | None = None
+        entries: list[EntryNow] | None = None
         with driver_errors():
             blockers = [Blocker(*row) for row in await conn.fetch(self._sql["list_blockers"], self._schema)]
         if any(one.shuts_out for one in blockers):
@@ -159,6 +162,8 @@ class FactReports:
         elif version >= needed:
             instance = await _unless_refused("the state of the instance", unseen, lambda: self._instance(conn))
             standing = await _unless_refused("queues and kinds", unseen, lambda: Overview(self._schema).look(conn))
+            recurring = RecurringStore(self._schema)
+            entries = await _unless_refused("recurring entries", unseen, lambda: recurring.list_recurring(conn))
         with driver_errors():
             asked_at = wall_clock()
             server = ServerFacts(*(await conn.fetch(self._sql["read_server"]))[0])
@@ -179,6 +184,7 @@ class FactReports:
                 indexes=[IndexFacts(*row) for row in await conn.fetch(self._sql["list_indexes"], self._schema)],
                 instance=instance,
                 standing=standing,
+                entries=entries,
                 unseen=unseen,
             )
 

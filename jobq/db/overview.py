@@ -86,12 +86,16 @@ class Unserved(msgspec.Struct, frozen=True):
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """How the queues stand, longest delay first; how many workers live, and how old the oldest dead letter is."""
+    """How the queues stand, longest delay first; how many workers live, and how old the oldest dead letter is.
+
+    *entries*: how many recurring entries are in each state.
+    """
 
     workers: int
     queues: list[QueueStats]
     unserved: list[Unserved]
     oldest_dead_s: float | None
+    entries: dict[str, int]
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,11 +155,13 @@ class Overview:
             workers = await conn.fetchval(self._sql["count_workers"])
             unserved = await conn.fetch(self._sql["list_unserved"])
             oldest_dead_s = await conn.fetchval(self._sql["find_oldest_dead"])
+            entries = await conn.fetch(self._sql["count_recurring"])
         return Glance(
             workers=workers,
             queues=sorted(map(_queue, queues), key=lambda one: (-(one.oldest_ready_s or 0.0), one.queue)),
             unserved=[Unserved(*row) for row in unserved],
             oldest_dead_s=oldest_dead_s,
+            entries={row[0]: row[1] for row in entries},
         )
 
 

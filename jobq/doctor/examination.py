@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from jobq.db.facts import Facts
 from jobq.doctor.finding import Finding, Severity, Surroundings
+from jobq.doctor.recurring import check_faults, check_forsaken, check_missed, check_pauses
 from jobq.doctor.schema import check_history, check_indexes, check_owners, check_version
 from jobq.doctor.server import (
     check_blockers,
@@ -47,4 +48,9 @@ def _findings(facts: Facts, surroundings: Surroundings, wanted_indexes: Mapping[
     if facts.standing is not None:
         yield from check_unserved(facts.standing)
         yield from check_timeouts(facts.standing, surroundings.kinds)
+    if facts.entries is not None:
+        yield from check_missed(facts.entries)
+        yield from check_faults(facts.entries)
+        yield from check_forsaken(facts.entries)
+        yield from check_pauses(facts.entries)
     yield from check_duplicates(surroundings.kinds)

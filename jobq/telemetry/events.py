@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from jobq.telemetry.measured import Measured
+from jobq.telemetry.recurring import RecurringEvent
 
 
 class WorkerStarted(msgspec.Struct, frozen=True):
@@ -365,6 +366,7 @@ Told = (
     | AlertFailed
     | AlertsHalted
     | PreparedStatementsLost
+    | RecurringEvent
 )
 
 Detailed = JobDone | JobReleased

@@ -18,6 +18,9 @@ from jobq.core.histogram import upper_bound_ms
 from jobq.telemetry.metrics import Metrics, Times
 from jobq.telemetry.readings import OverviewNow, QueueNow, WorkerNow
 
+ENTRY_STATES = ("well", "held", "missed", "late", "overdue", "faulty", "paused")
+"""How a recurring entry may stand: the states of the view `v1_recurring`."""
+
 DURATION_BUCKETS = range(1, 90, 4)
 """Of the buckets of `core/histogram.py` every fourth, 1 ms and its doublings up to 70 minutes: 23 series a kind."""
 
@@ -107,6 +110,8 @@ def _overview(now: OverviewNow | None, metrics: Metrics) -> Iterator[Metric]:
         ("jobq_unserved_kinds", "Kinds that are ready and that no live worker takes.", "unserved_kinds"),
     ):
         yield _gauge(name, what, ("queue",), [((one.queue,), getattr(one, field)) for one in queues])
+    entries = {} if now is None else {state: now.entries.get(state, 0) for state in ENTRY_STATES}
+    yield _gauge("jobq_recurring_entries", "Recurring entries, by how they stand.", ("state",), _by_one(entries))
     for name, what, field in (
         ("jobq_workers", "Live workers.", "workers"),
         ("jobq_oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", "oldest_dead_s"),

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import msgspec
 
-from jobq.telemetry import events
+from jobq.telemetry import events, recurring
 from jobq.telemetry.events import Event, Told
 from jobq.telemetry.measured import Measured
 
@@ -148,6 +148,21 @@ def describe(event: Told) -> tuple[int, str]:
             return logging.WARNING, f"alerts: {hook} learns nothing, trying on: {error}"
         case events.PreparedStatementsLost(error):
             return logging.ERROR, error
+        case recurring.RecurringChanged(names):
+            return logging.INFO, f"recurring: new or changed: {', '.join(names)}"
+        case recurring.RecurringCaughtUp(name, tick, late_s, covered):
+            more = f" and stands for {covered} before it" if covered else ""
+            return logging.WARNING, f"recurring {name}: the tick {tick:%Y-%m-%d %H:%M%z} runs {late_s:.0f} s late{more}"
+        case recurring.RecurringMissed(name, tick, missed):
+            more = f", and {missed - 1} before it" if missed > 1 else ""
+            return logging.ERROR, f"recurring {name} should have run at {tick:%Y-%m-%d %H:%M%z} and did not{more}"
+        case recurring.RecurringSkipped(name, tick, skipped):
+            return logging.WARNING, (
+                f"recurring {name}: {skipped} skipped up to {tick:%Y-%m-%d %H:%M%z}: the previous run is unfinished"
+            )
+        case recurring.RecurringFailed(name, tick, error):
+            what = "" if tick is None else f": the tick {tick:%Y-%m-%d %H:%M%z} is not enqueued"
+            return logging.ERROR, f"recurring {name}{what}: {error}; trying on"
         case _:
             assert_never(event)
 

@@ -39,10 +39,14 @@ class QueueNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewNow(msgspec.Struct, frozen=True, kw_only=True):
-    """The last reading of the whole queue; *took_s* is how long it took, *age_s* how long ago it was."""
+    """The last reading of the whole queue; *took_s* is how long it took, *age_s* how long ago it was.
+
+    *entries*: how many recurring entries are in each state.
+    """
 
     queues: list[QueueNow]
     workers: int
     oldest_dead_s: float
+    entries: dict[str, int]
     took_s: float
     age_s: float

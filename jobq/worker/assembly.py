@@ -17,6 +17,7 @@ from jobq.core.worker import Slots, WorkerRow
 from jobq.db.connect import Ear, Link
 from jobq.db.incidents import Incidents
 from jobq.db.overview import Overview
+from jobq.db.recurring import RecurringStore
 from jobq.db.statements import load_statements
 from jobq.db.store import Owned, Store
 from jobq.handle import Resources, Scope
@@ -37,6 +38,7 @@ from jobq.worker.outage import SaidOnce
 from jobq.worker.pulse import Vitals
 from jobq.worker.quarantine import Quarantine
 from jobq.worker.reaper import Reaper
+from jobq.worker.recurring import Recurring
 from jobq.worker.settler import Settler
 from jobq.worker.slow_jobs import SlowJobs
 from jobq.worker.strays import Strays
@@ -119,6 +121,13 @@ class Parts:
             emit=emit,
         )
         self.upkeep = Upkeep(store=self.store, link=self.links["upkeep"], every_s=settings.upkeep_s, emit=emit)
+        self.recurring = Recurring(
+            store=RecurringStore(queue.schema),
+            link=self.links["upkeep"],
+            declared=list(queue.recurring.declared.values()),
+            every_s=settings.recurring_s,
+            emit=emit,
+        )
         self.strays = Strays(
             store=self.store,
             worker_id=worker_id,
@@ -203,6 +212,7 @@ class Parts:
                 self.listener.pulse,
                 self.reaper.pulse,
                 self.upkeep.pulse,
+                self.recurring.pulse,
                 self.tally.pulse,
             ]
         )

@@ -16,6 +16,8 @@ class Point(StrEnum):
     AFTER_CLAIM_COMMIT = "after claim commit"
     """The rows are this worker's and nothing of them runs yet. The claims' connection is still lent."""
     BEFORE_SETTLE = "before settle"
+    BEFORE_FIRE = "before fire"
+    """A tick is decided by what was read, and not written yet."""
     BEAT = "beat"
     """In the side thread."""
     LISTEN = "listener"

@@ -55,6 +55,7 @@ class Lookout:
             queues=by_served(self._read, self._queues),
             workers=self._read.workers,
             oldest_dead_s=self._read.oldest_dead_s or 0.0,
+            entries=self._read.entries,
             took_s=self._took_s,
             age_s=time.monotonic() - self._read_at,
         )

@@ -210,6 +210,7 @@ class Worker:
                 self._loops.start(services, "listener", parts.listener.run)
                 self._loops.start(services, "reaper", parts.reaper.run)
                 self._loops.start(services, "upkeep", parts.upkeep.run)
+                self._loops.start(services, "recurring", parts.recurring.run)
                 self._loops.start(services, "look behind", parts.look_behind.run)
                 self._loops.start(services, "tally", parts.tally.run)
                 self._loops.start(services, "slow jobs", parts.slow_jobs.run)

@@ -52,6 +52,8 @@ UNSERVED_LOOK = 1_000
 NOTE_DEAD = "'app.tell', null, 600, 7.5, 1000"
 """With a page that is a tenth of a worker's."""
 
+NOON = '"2026-12-01 12:00:00+00"'
+TIMES = "null, '2026-12-01 12:00:00+00', '2026-12-01 12:01:00+00', '2026-12-01 12:00:00+00'"
 FRONT = marks("0001-01-01 00:00:00+00")
 MIDDLE = marks("2020-01-01 00:00:05+00", 5_000)
 
@@ -83,6 +85,12 @@ def cases(batch: int) -> list[Case]:
         Case("page_dead_ids", f"2010000, 2040000, {PAGE}", {"dead_letter_pkey"}),
         Case("find_oldest_dead", "", {"dead_letter_died"}),
         Case("note_dead", NOTE_DEAD, {"dead_letter_died", "dead_letter_pkey"}),
+        Case("list_due_recurring", "100", {"job_pkey"}),
+        Case("foresee_recurring", "", set()),
+        Case("fire_recurring", f"'report', 1, {array(*[NOON] * 5)}, {TIMES}, 0, null, 0", set()),
+        Case("run_recurring", "'report'", {"job_pkey"}),
+        Case("count_recurring", "", {"job_pkey"}),
+        Case("list_recurring", "", {"job_pkey"}),
         # What these walk stands in functions: their own plans are in test_views.py.
         Case("list_queues", "", set()),
         Case("list_kinds", f"{WINDOW_S}", set()),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WORKER = WorkerId(UUID("7b0c6f0e-1d1e-4c55-9d1a-0242ac120002"))
 LARGE = {"job", "dead_letter", "idempotency_key", "kind_stat", *(f"done_{slot}" for slot in range(8))}
-OF_FEW_ROWS = {"worker_pkey", "incident_pkey", "dead_watch_pkey"}
+OF_FEW_ROWS = {"worker_pkey", "incident_pkey", "dead_watch_pkey", "recurring_pkey", "recurring_look"}
 MODES = ["force_generic_plan", "force_custom_plan"]
 
 _names = count(1)

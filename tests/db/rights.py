@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobq.core.job import JobId
 from jobq.core.position import FRONT
+from jobq.core.recurring import DueEntry
 from jobq.core.states import State
 from jobq.db import migrate
 from jobq.db.facts import FactReports
@@ -15,6 +16,7 @@ from jobq.db.incidents import Incident, Incidents
 from jobq.db.overview import Overview
 from jobq.db.reports import DeadFilter, JobFilter, Reports
 from jobq.db.store import KindCount, Owned, Sleeper
+from tests.db.entries import NAME, add_entry, ahead, due, entries, entry_row, fire
 from tests.db.rows import KIND, QUEUE, Rows, error_json, new_job, new_worker, worker_row
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Actor:
         self.store = rows.store
         self.reports = Reports(rows.store.schema)
         self.incidents = Incidents(rows.store.schema)
+        self.entries = entries(rows)
 
     async def settle(self, name: str, *values: object) -> object:
         """Write about a running attempt."""
@@ -96,6 +99,32 @@ async def _redrive(actor: Actor) -> object:
     redriven = await actor.store.redrive_jobs(actor.conn, letters)
     assert [one.owner_id for one in redriven] == letters
     return redriven
+
+
+async def _fire(actor: Actor) -> object:
+    entry = await _entry(actor)
+    return await actor.entries.fire_recurring(actor.conn, entry, ahead(entry))
+
+
+async def _fault(actor: Actor) -> object:
+    return await actor.entries.fault_recurring(actor.conn, await _entry(actor), "x", pause_s=1.0)
+
+
+async def _entry(actor: Actor) -> DueEntry:
+    await actor.rows.run("delete from @schema@.recurring")
+    await add_entry(actor.rows)
+    return await due(actor.rows)
+
+
+def _with_tick(change: Work) -> Work:
+    """A change of an entry whose next tick has its job already."""
+
+    async def work(actor: Actor) -> object:
+        await _entry(actor)
+        await fire(actor.rows)
+        return await change(actor)
+
+    return work
 
 
 def _keyed(key: str) -> Work:
@@ -161,10 +190,27 @@ CHANGES: dict[str, tuple[frozenset[str], Work]] = {
     "record_kind_stats": (WORKERS, lambda a: a.store.record_kind_stats(a.conn, new_worker(), COUNTS)),
     "purge_kind_stats": (WORKERS, lambda a: a.store.purge_kind_stats(a.conn, 5)),
     "purge_sleepers": (WORKERS, lambda a: a.store.purge_sleepers(a.conn, 5)),
+    "declare_recurring": (
+        WORKERS,
+        _with_tick(lambda a: a.entries.declare_recurring(a.conn, entry_row(zone="Europe/Berlin"), is_code=True)),
+    ),
+    "confirm_recurring": (WORKERS, lambda a: a.entries.confirm_recurring(a.conn, [NAME])),
+    "fire_recurring": (WORKERS, _fire),
+    "fault_recurring": (WORKERS, _fault),
+    "pause_recurring": (
+        WORKERS | OPERATORS,
+        _with_tick(lambda a: a.entries.pause_recurring(a.conn, NAME, by="ann", why="x")),
+    ),
+    "resume_recurring": (WORKERS | OPERATORS, lambda a: a.entries.resume_recurring(a.conn, NAME)),
+    "run_recurring": (WORKERS | OPERATORS, _with_tick(lambda a: a.entries.run_recurring(a.conn, NAME))),
+    "remove_recurring": (WORKERS | OPERATORS, _with_tick(lambda a: a.entries.remove_recurring(a.conn, NAME))),
+    "list_due_recurring": (WORKERS | READERS, lambda a: a.entries.list_due_recurring(a.conn, 5)),
+    "foresee_recurring": (WORKERS | READERS, lambda a: a.entries.foresee_recurring(a.conn)),
+    "list_recurring": (WORKERS | READERS, lambda a: a.entries.list_recurring(a.conn)),
     # It concerns nobody but the transaction of whoever asks.
     "limit_transaction": (EVERYBODY, lambda a: a.store.limit_transaction(a.conn, 5.0)),
 }
-"""Every method of the store, and who may call it."""
+"""Every method of the stores, and who may call it."""
 
 ALERTS: dict[str, tuple[frozenset[str], Work]] = {
     "watch_dead": (WORKERS, lambda a: a.incidents.watch_dead(a.conn, "another.hook")),
@@ -222,7 +268,9 @@ FORGERIES = {
     "change a payload": (frozenset[str](), "update @schema@.job set payload = '{}'"),
     "move a job to another queue": (frozenset[str](), "update @schema@.job set queue = 'mine'"),
     "enqueue a job as running": (frozenset[str](), "insert into @schema@.job (worker_id) values (gen_random_uuid())"),
-    "drop jobs": (WORKERS, "delete from @schema@.job"),
+    "drop jobs": (WORKERS | OPERATORS, "delete from @schema@.job"),
+    "change what an entry enqueues": (WORKERS, "update @schema@.recurring set payload = '{}'"),
+    "add an entry": (WORKERS, "insert into @schema@.recurring (name, expression, kind) values ('a', '@daily', 'a')"),
     "empty the jobs": (frozenset[str](), "truncate @schema@.job"),
     "change a dead letter": (frozenset[str](), "update @schema@.dead_letter set payload = '{}'"),
     "rewrite the history": (frozenset[str](), "update @schema@.done set outcome = 'done'"),
@@ -234,9 +282,9 @@ FORGERIES = {
 """What no statement of jobq does, and who could do it all the same."""
 
 COMPUTED_VIEWS = ("v1_queue_depth", "v1_oldest_ready", "v1_unserved", "v1_rates", "v1_dead_by_kind")
-WATCHED_VIEWS = ("v1_queue_depth", "v1_oldest_ready", "v1_unserved", "v1_oldest_dead", "v1_workers")
+WATCHED_VIEWS = ("v1_queue_depth", "v1_oldest_ready", "v1_unserved", "v1_oldest_dead", "v1_workers", "v1_recurring")
 """Those whose figures are among a worker's metrics."""
-PLAIN_VIEWS = ("v1_dead_letters", "v1_oldest_dead", "v1_workers", "v1_table_sizes")
+PLAIN_VIEWS = ("v1_dead_letters", "v1_oldest_dead", "v1_workers", "v1_table_sizes", "v1_recurring")
 
 RIGHTS = {
     "counted(bigint,text,text,bigint)": {"reader": "EXECUTE"},
@@ -254,6 +302,7 @@ RIGHTS = {
         "producer": "EXECUTE"
     },
     "explain(bigint)": {"reader": "EXECUTE"},
+    "follow_recurring()": {},
     "history": {"worker": "SELECT", "reader": "SELECT"},
     "idempotency_key": {
         "producer": "INSERT SELECT UPDATE(job_id) UPDATE(until)",
@@ -273,7 +322,7 @@ RIGHTS = {
         " UPDATE(fence) UPDATE(first_failed_at) UPDATE(lease_until) UPDATE(lone_crashes) UPDATE(run_at)"
         " UPDATE(worker_id)",
         "reader": "SELECT",
-        "operator": "INSERT(enqueued_at) INSERT(errors) INSERT(fence) INSERT(first_failed_at) INSERT(headers)"
+        "operator": "DELETE INSERT(enqueued_at) INSERT(errors) INSERT(fence) INSERT(first_failed_at) INSERT(headers)"
         " INSERT(id) INSERT(idempotency_key) INSERT(kind) INSERT(max_attempts) INSERT(payload) INSERT(priority)"
         " INSERT(queue) INSERT(redrives) INSERT(run_at)",
     },
@@ -282,6 +331,12 @@ RIGHTS = {
     "migration": {"producer": "SELECT", "worker": "SELECT", "reader": "SELECT"},
     "moment(timestamp with time zone,timestamp with time zone)": {"reader": "EXECUTE"},
     "notify_sleepers(text[])": {"producer": "EXECUTE", "operator": "EXECUTE"},
+    "recurring": {
+        "worker": "DELETE INSERT SELECT UPDATE",
+        "reader": "SELECT",
+        "operator": "DELETE UPDATE(last_job_id) UPDATE(paused_at) UPDATE(paused_by) UPDATE(paused_why)"
+        " UPDATE(revision)",
+    },
     "sleeper": {
         "producer": "SELECT(queue) SELECT(until)",
         "worker": "DELETE INSERT SELECT UPDATE(until)",

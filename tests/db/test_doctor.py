@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -17,6 +19,7 @@ from jobq.db.statements import quote_identifier
 from jobq.db.store import KindCount
 from jobq.doctor.finding import KindRules, Severity
 from tests.db.checkup import durable_server, found, look, only
+from tests.db.entries import NAME, add_entry, ago, due, entries, fire
 from tests.db.rows import KIND, QUEUE, Rows, new_worker
 
 if TYPE_CHECKING:
@@ -259,6 +262,7 @@ async def test_a_lease_that_a_failover_outlasts_is_found(rows: Rows) -> None:
             [
                 "the state of the instance",
                 "queues and kinds",
+                "recurring entries",
                 "what sessions of others hold (grant pg_read_all_stats)",
             ],
         ),
@@ -286,3 +290,74 @@ async def test_a_role_is_told_what_it_may_not_see(
 
     assert facts.unseen == unseen
     assert codes == (["index", "unserved"] if role == "reader" else ["index"])
+
+
+# -- recurring entries -------------------------------------------------------------------------------------
+
+
+async def test_entries_that_are_well_are_no_finding(rows: Rows) -> None:
+    """Nor is one that was paused a moment ago."""
+    await add_entry(rows)
+    await fire(rows)
+    assert await found(rows) == []
+
+    await entries(rows).pause_recurring(rows.conn, NAME, by="ann", why="x")
+
+    assert await found(rows) == []
+
+
+async def test_what_should_have_run_and_did_not_hurts(rows: Rows) -> None:
+    """With its name, its tick and its state."""
+    await add_entry(rows)
+    await fire(rows)
+    await ago(rows, timedelta(minutes=9))
+
+    finding = await only(rows, "recurring-missed")
+
+    assert finding.severity is Severity.HURTS
+    assert re.search(r"should have run and did not: report at 20\S+ \d\d:\d\d UTC \(overdue\)$", finding.title)
+
+
+async def test_an_entry_that_no_worker_has_looked_at_hurts(rows: Rows) -> None:
+    """Added in SQL where no worker runs: nobody knows its ticks, so none of them can be missed by its time."""
+    await add_entry(rows)
+    await rows.run("update @schema@.recurring set look_at = now() - interval '3 min'")
+
+    finding = await only(rows, "recurring-missed")
+
+    assert finding.severity is Severity.HURTS
+    assert finding.title.endswith("since they were added or changed: report")
+
+
+async def test_an_entry_that_cannot_be_enqueued_hurts(rows: Rows) -> None:
+    """Its row says why."""
+    await add_entry(rows)
+    await entries(rows).fault_recurring(rows.conn, await due(rows), "names a day that never comes", pause_s=60.0)
+
+    finding = await only(rows, "recurring-faulty")
+
+    assert (finding.severity, finding.detail) == (Severity.HURTS, "names a day that never comes")
+
+
+async def test_an_entry_without_code_is_worth_a_look(rows: Rows) -> None:
+    """While workers live whose code might declare it."""
+    await add_entry(rows)
+    await fire(rows)
+    await rows.beat(new_worker())
+    await rows.run("update @schema@.recurring set declared_at = now() - interval '1 hour'")
+
+    finding = await only(rows, "recurring-forsaken")
+
+    assert finding.severity is Severity.LOOK
+    assert finding.title.endswith(": report")
+
+
+async def test_a_pause_of_more_than_a_day_is_worth_a_look(rows: Rows) -> None:
+    """With who and why."""
+    await add_entry(rows)
+    await entries(rows).pause_recurring(rows.conn, NAME, by="ann", why="the ledger is closed")
+    await rows.run("update @schema@.recurring set paused_at = now() - interval '2 days'")
+
+    finding = await only(rows, "recurring-paused")
+
+    assert (finding.severity, finding.detail) == (Severity.LOOK, "by ann: the ledger is closed")

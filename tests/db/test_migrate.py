@@ -30,11 +30,12 @@ FROZEN = {
     "0001_initial.sql": "d979d9a8aabe0d51ba895294b6a921eae3b7e9ee3581f79a5074b947a2143b6b",
     "0002_worker.sql": "42adb38ca2493db61b84fbc871e05518498094e81fd4501a438c3ff058de5bfb",
     "0003_records.sql": "36a5b73713e2f5c9fcf170d52ac9600ea81aa487807c4f0e990e3986f07aa716",
-    "0004_see.sql": "830bc81827b691876be2b0802cd9a4d85aeb2bd706d85718398cb5ad2e5d4359",
+    "0004_see.sql": "ac94b74463060a91b699012e1565b64e64e0ed16b6828813269cd094f245d432",
     "0005_alerts.sql": "6998f71a36465a2e6e96e62ad83e55a1ee78fbf730da913fe1308d7dbe4ce2d3",
+    "0006_recurring.sql": "f726d0044ada382dba5e5ddcc42500e12fa89c239b6bcf2c9af2c4e454720b18",
 }
 
-RELEASES = [(1, "initial"), (2, "worker"), (3, "records"), (4, "see"), (5, "alerts")]
+RELEASES = [(1, "initial"), (2, "worker"), (3, "records"), (4, "see"), (5, "alerts"), (6, "recurring")]
 NEWEST = len(RELEASES)
 
 FOLDER = files("jobq.db").joinpath("migrations")

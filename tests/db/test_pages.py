@@ -30,6 +30,8 @@ OTHER_INDEXES = {
     "idempotency_key_pkey": "take_keys",
     "idempotency_key_until": "purge_keys",
     "migration_pkey": "read_version",
+    "recurring_look": "foresee_recurring",
+    "recurring_pkey": "fire_recurring",
     "sleeper_pkey": "enqueue_job",
     "worker_pkey": "beat",
 }

@@ -15,6 +15,7 @@ import pytest
 from jobq.core.job import JobId
 from jobq.core.states import OWNED, TRANSITIONS, Event, State, Transition
 from jobq.db.statements import load_statements
+from tests.db.entries import NAME, add_entry, entries, fire
 from tests.db.rows import DAY_S, KIND, LEASE_S, PROVEN, QUEUE, Attempt, Rows, error_json, new_job, new_worker, settle
 
 if TYPE_CHECKING:
@@ -77,6 +78,30 @@ async def reap_all_orphans(rows: Rows, attempts: Sequence[Attempt]) -> object:
     return await rows.store.reap_orphans(rows.conn, attempts, pause_s=0.0)
 
 
+async def fire_one(rows: Rows, attempts: Sequence[Attempt]) -> object:
+    await add_entry(rows)
+    return await fire(rows)
+
+
+async def run_one(rows: Rows, attempts: Sequence[Attempt]) -> object:
+    await add_entry(rows)
+    return await entries(rows).run_recurring(rows.conn, NAME)
+
+
+async def withdraw_all(rows: Rows, attempts: Sequence[Attempt], *, change: Callable[[Rows], Awaitable[object]]) -> None:
+    """Let each job in its turn be the one of an entry's last tick, of which only what waits may not have come yet."""
+    ids = [attempt.id for attempt in attempts]
+    await rows.run(
+        "update @schema@.job set fence = 0, run_at = now() + interval '1 min' where id = any($1) and worker_id is null",
+        ids,
+    )
+    for job_id in ids:
+        await add_entry(rows)
+        await rows.run("update @schema@.recurring set last_job_id = $1", job_id)
+        await change(rows)
+        await rows.run("delete from @schema@.recurring")
+
+
 async def settle_each(rows: Rows, attempts: Sequence[Attempt], *, statement: str) -> object:
     return [await settle(rows, statement, attempt) for attempt in attempts]
 
@@ -86,6 +111,13 @@ MOVES: dict[str, Move] = {
     "enqueue_keyed": enqueue_with_key,
     "insert_jobs": enqueue_two,
     "claim_jobs": claim_all,
+    "fire_recurring": fire_one,
+    "run_recurring": run_one,
+    "declare_recurring": partial(withdraw_all, change=lambda rows: add_entry(rows, zone="Europe/Berlin")),
+    "pause_recurring": partial(
+        withdraw_all, change=lambda rows: entries(rows).pause_recurring(rows.conn, NAME, by="ann", why="x")
+    ),
+    "remove_recurring": partial(withdraw_all, change=lambda rows: entries(rows).remove_recurring(rows.conn, NAME)),
     "redrive_jobs": redrive_all,
     "delete_dead_letters": delete_all,
     "release_strays": release_all_strays,

@@ -44,6 +44,7 @@ MORE = {
     "v1_dead_by_kind": COUNT_LIMIT + 1_000,
     "v1_oldest_dead": 100,
     "v1_workers": 100,
+    "v1_recurring": 100,
     "v1_table_sizes": 100,
 }
 """How many more pages each may touch than in an empty schema: what it counts, and some, however many rows there are.

@@ -175,3 +175,27 @@ async def test_the_telemetry_page_sets_up_logs_and_traces() -> None:
 
     assert formatters == [JsonLines]
     assert isinstance(names["queue"].tracing, Tracing)
+
+
+async def test_the_recurring_page_declares_adds_and_changes_entries(database: str, db: Conn) -> None:
+    """Its decorators, its call at run time, and its SQL, in their order."""
+    declares, adds = snippets("docs/recurring.md", "python")
+    (changes,) = snippets("docs/recurring.md", "sql")
+    names: dict[str, Any] = {}
+    await run(declares, names)
+    queue = names["queue"]
+    queue.use_dsn(database)
+
+    async with queue:
+        await run(adds, names)
+        await names["subscribe"](4, 7)
+        insert, update, delete = changes.text.split(";\n")[:3]
+        await db.execute(insert)
+        await db.execute(update)
+        added = {one.name: one.expression for one in await queue.recurring.list()}
+        await db.execute(delete)
+        left = [one.name for one in await queue.recurring.list()]
+
+    assert sorted(queue.recurring.declared) == ["daily_report", "report_us"]
+    assert added == {"digest-4": "0 7 * * *", "digest-7": "0 7 * * *"}
+    assert left == ["digest-4"]

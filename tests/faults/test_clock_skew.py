@@ -100,7 +100,8 @@ async def test_a_delay_counts_from_the_databases_now_whoever_states_it(
 async def test_no_statement_of_a_worker_takes_a_time_from_its_clock(conn: Conn, schema: str) -> None:
     """F36: parameters are durations, to which the server adds its own now; the server itself says of which types.
 
-    A user may state when a job is due, as text; pages of keys and marks of claims hand back what was read.
+    A user may state when a job is due, as text; pages of keys, marks of claims and ticks hand back what was read, or
+    what a calendar makes of it.
     """
     takes_a_time, casts_to_a_time = set(), set()
     for name, text in load_statements(schema).items():
@@ -113,5 +114,12 @@ async def test_no_statement_of_a_worker_takes_a_time_from_its_clock(conn: Conn, 
         if re.search(r"(?<!null)::\s*(timestamp|date\b)|to_timestamp", code):
             casts_to_a_time.add(name)
 
-    assert takes_a_time == {"lock_lapsed_keys", "claim_jobs", "find_passed"}
-    assert casts_to_a_time == {"enqueue_job", "enqueue_keyed", "insert_jobs", "claim_jobs", "find_passed"}
+    assert takes_a_time == {"lock_lapsed_keys", "claim_jobs", "find_passed", "fire_recurring"}
+    assert casts_to_a_time == {
+        "enqueue_job",
+        "enqueue_keyed",
+        "insert_jobs",
+        "claim_jobs",
+        "find_passed",
+        "fire_recurring",
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -12,14 +13,15 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from jobq.telemetry import events, measured
+from jobq.telemetry import events, measured, recurring
 from jobq.telemetry.events import Detailed, Event, Told
 from jobq.telemetry.log import describe, log_event, tells_every_attempt
 from jobq.telemetry.measured import Measured
 
 DOCS = Path(__file__).parents[2] / "docs" / "telemetry.md"
 
-SAMPLES: dict[Any, object] = {int: 1, float: 1.0, str: "x", bool: True, UUID: UUID(int=1)}
+NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
+SAMPLES: dict[Any, object] = {int: 1, float: 1.0, str: "x", bool: True, UUID: UUID(int=1), datetime: NOON}
 
 
 def sample(event: type[Any]) -> Any:
@@ -36,10 +38,10 @@ def _some(hint: Any) -> object:
 
 
 def test_the_list_is_closed() -> None:
-    """Every record of the two modules is on it, as told or as measured."""
+    """Every record of the modules is on it, as told or as measured."""
     named = [
         one
-        for module in (events, measured)
+        for module in (events, measured, recurring)
         for one in vars(module).values()
         if inspect.isclass(one) and one.__module__ == module.__name__
     ]

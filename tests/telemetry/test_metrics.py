@@ -17,6 +17,7 @@ from jobq.core import usual
 from jobq.core.states import State
 from jobq.telemetry.events import JobSlow, LeaseLost, ListenUnavailable, OverviewFailed
 from jobq.worker import listener, lookout, slow_jobs, supervisor
+from tests.db.entries import NAME, add_entry, entries
 from tests.db.rows import Rows
 from tests.telemetry.conftest import Scraped
 from tests.worker.asking import asking_in_thread
@@ -51,6 +52,22 @@ async def test_attempts_are_counted_by_outcome_and_kind(queue: Queue, jobs: Jobs
     assert scrape.value("jobq_attempt_duration_seconds_bucket", kind="work", le="+Inf") == 7
     assert scrape.value("jobq_claimed_jobs_total", queue="default") == 8
     assert scrape.value("jobq_events_total", event="JobRetried") == 2
+
+
+async def test_recurring_entries_are_counted_by_how_they_stand(rows: Rows, queue: Queue, scraped: Scraped) -> None:
+    """Every state is there, so that an alert over one that nobody is in is no gap."""
+
+    @queue.task("work")
+    async def work() -> None: ...
+
+    await add_entry(rows, "0 0 1 1 *")
+    await entries(rows).pause_recurring(rows.conn, NAME, by="ann", why="x")
+
+    async with scraped() as scraper:
+        scrape = await scraper.until(lambda now: now.sum("jobq_recurring_entries") == 1)
+
+    assert scrape.value("jobq_recurring_entries", state="paused") == 1
+    assert scrape.value("jobq_recurring_entries", state="overdue") == 0
 
 
 async def test_a_duration_falls_into_the_bucket_that_bounds_it(queue: Queue, jobs: Jobs, scraped: Scraped) -> None:

@@ -83,3 +83,16 @@ async def a_resource_has_the_type_that_was_asked_for(job: Job) -> None:
 def a_queue_may_be_traced() -> None:
     assert_type(Queue(tracing=Tracing()).tracing, Tracing | None)
     Queue(tracing=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@queue.recurring("0 9 * * mon-fri", tz="Europe/Berlin", overlap="skip")
+@queue.task("daily_report")
+async def daily_report(job: Job, region: str = "eu") -> None: ...
+
+
+async def a_recurring_handler_stays_what_it_was() -> None:
+    assert_type(daily_report.bind(region="us"), NewJob)
+    queue.recurring("@daily", name="second", payload={"region": "us"})(daily_report)
+    queue.recurring("@daily", overlap="kill")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await queue.recurring.add("third", "@daily", daily_report.bind(), catch_up="all", catch_up_cap=3)
+    await queue.recurring.add("fourth", "@daily", daily_report)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -112,7 +112,7 @@ declare
 begin
     select
         j.kind, j.queue, j.priority, j.run_at, j.worker_id, j.claimed_at, j.lease_until, j.attempt, j.max_attempts,
-        j.crashes, j.fence, j.alone_fence, j.errors -> -1 as error,
+        j.crashes, j.fence, j.alone_fence, j.errors -> -1 as error, j.headers ->> 'recurring' as recurring,
         (j.errors -> -1 ->> 'at')::timestamptz as recorded_at
     into job
     from @schema@.job j
@@ -241,7 +241,14 @@ begin
         sentence := format('%s waits until %s: ', title, @schema@.moment(job.run_at, asked_at));
         if job.claimed_at is null then
             reason := 'scheduled';
-            sentence := format('%s is scheduled for %s.', title, @schema@.moment(job.run_at, asked_at));
+            if job.recurring is null then
+                sentence := format('%s is scheduled for %s.', title, @schema@.moment(job.run_at, asked_at));
+            else
+                sentence := format(
+                    '%s waits for its tick, %s: recurring %s.', title, @schema@.moment(job.run_at, asked_at), job.recurring
+                );
+                numbers := numbers || jsonb_build_object('recurring', job.recurring);
+            end if;
         elsif job.error is null or job.claimed_at > job.recorded_at then
             -- Claimed after the last record: of this attempt nothing was recorded, and its number was given back.
             reason := 'released';

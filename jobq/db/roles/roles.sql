@@ -132,13 +132,16 @@ begin
         on @schema@.incident to @worker@;
     grant select, insert, delete, update (looked_at, read_to) on @schema@.dead_watch to @worker@;
     grant execute on function @schema@.with_error(jsonb, jsonb), @schema@.empty_oldest_slot() to @worker@;
+    -- It declares the recurring entries of its code, and moves all of them on.
+    grant select, insert, update, delete on @schema@.recurring to @worker@;
+    grant select on @schema@.v1_recurring to @worker@;
 
     -- reader: sees everything, payloads too, and writes nothing.
     grant select on
         @schema@.job, @schema@.done, @schema@.dead_letter, @schema@.worker, @schema@.kind_stat, @schema@.history,
         @schema@.incident, @schema@.dead_watch, @schema@.v1_queue_depth, @schema@.v1_oldest_ready, @schema@.v1_unserved, @schema@.v1_rates,
         @schema@.v1_dead_by_kind, @schema@.v1_dead_letters, @schema@.v1_oldest_dead, @schema@.v1_workers,
-        @schema@.v1_table_sizes
+        @schema@.v1_table_sizes, @schema@.recurring, @schema@.v1_recurring
         to @reader@;
     grant execute on function
         @schema@.explain(bigint), @schema@.spell(float8), @schema@.moment(timestamptz, timestamptz),
@@ -147,7 +150,8 @@ begin
         @schema@.waiting_queues()
         to @reader@;
 
-    -- operator: a reader who redrives and deletes dead letters. A redrive adds the job again, with its past.
+    -- operator: a reader who redrives and deletes dead letters, and pauses, resumes, runs and removes recurring entries. A
+    -- redrive adds the job again, with its past; a pause withdraws the job that waits for its tick.
     grant delete, update (redrives) on @schema@.dead_letter to @operator@; -- the update is for the row locks
     grant insert (
         id, run_at, enqueued_at, first_failed_at, fence, redrives, max_attempts, priority, queue, kind, payload, errors,
@@ -157,6 +161,8 @@ begin
     grant select (queue, until) on @schema@.sleeper to @operator@;
     grant execute on function @schema@.take_key(text, text, bigint, interval), @schema@.notify_sleepers(text[])
         to @operator@;
+    grant delete on @schema@.job to @operator@;
+    grant delete, update (paused_at, paused_by, paused_why, last_job_id, revision) on @schema@.recurring to @operator@;
 end
 $grants$;
 commit;
