@@ -17,7 +17,7 @@ from datetime import timedelta
 import anyio
 
 from jobq.core.recurring import PUNCTUAL, Decision, DueEntry, EntryRow, decide
-from jobq.db.connect import Link
+from jobq.db.connect import Link, is_refusal
 from jobq.db.recurring import RecurringStore
 from jobq.errors import ConflictError, DatabaseError, DatabaseUnavailableError, RecurringError
 from jobq.telemetry.events import Emit
@@ -39,6 +39,9 @@ NONE_S = 60.0
 
 TAKEN_S = 0.5
 """Until the next look after one whose entries others were moving on, or had locked."""
+
+ALL = "entries"
+"""In the place of a name, where none can be seen."""
 
 CONFIRM_S = 300.0
 RETRY_S = 10.0
@@ -70,7 +73,14 @@ class Recurring:
                 await self._confirm()
                 pause_s = await self._look()
             except DatabaseError as error:
-                await self.pulse.pause(error)
+                if self._names or not is_refusal(error):
+                    await self.pulse.pause(error)
+                    continue
+                # Who declares nothing is ready for work without the right to look.
+                self._fail(ALL, None, f"{error}: grant the roles anew, by jobq roles")
+                self.pulse.worked()
+                self.pulse.rest()
+                await anyio.sleep(NONE_S)
             else:
                 self.pulse.worked()
                 self.pulse.rest()
@@ -143,7 +153,7 @@ class Recurring:
         if decision.skipped:
             self._emit(RecurringSkipped(entry.name, decision.decided_until, decision.skipped))
 
-    def _fail(self, name: str, decision: Decision | None, error: Exception) -> None:
+    def _fail(self, name: str, decision: Decision | None, error: Exception | str) -> None:
         """Say that an entry failed; once, as long as it fails for the same reason."""
         if self._told.get(name) != str(error):
             self._told[name] = str(error)
