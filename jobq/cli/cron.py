@@ -33,7 +33,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The entry's name.", s
 def list_(
     dsn: Dsn = None, schema: Schema = DEFAULT_SCHEMA, embedded: Embedded = False, as_json: AsJson = False
 ) -> None:
-    """Show how each entry stands: when it runs next, when it ran last, and what should have run and did not."""
+    """Show how each entry stands, and what should have run and did not.
+
+    ENQUEUED is the last tick whose job is there, up to a minute ahead; NEXT is the one after it.
+    """
     entries = _on(Instance(dsn, schema, embedded), lambda recurring, conn: recurring.list(conn=conn))
     if as_json:
         print_json({"entries": msgspec.to_builtins(entries)})
@@ -139,11 +142,11 @@ def _table(entries: Sequence[EntryNow]) -> Table:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("NAME", "STATE", "NEXT", "LAST", "EXPRESSION", "ZONE", "KIND"):
+    for column in ("NAME", "STATE", "ENQUEUED", "NEXT", "EXPRESSION", "ZONE", "KIND"):
         table.add_column(column)
     for one in entries:
         next_tick = None if one.state == "paused" else one.next_tick
-        cells = (one.name, one.state, _when(next_tick, one.now), _when(one.last_tick, one.now))
+        cells = (one.name, one.state, _when(one.last_tick, one.now), _when(next_tick, one.now))
         table.add_row(
             *(Text(printable(cell), no_wrap=True) for cell in (*cells, one.expression, one.zone, one.kind)),
         )
